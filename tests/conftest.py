@@ -1,7 +1,5 @@
 """Small real corpora and runs that tests share."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random

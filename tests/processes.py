@@ -1,7 +1,5 @@
 """Processes that fork from one that has loaded everything: importing takes seconds, forking milliseconds."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import multiprocessing

@@ -1,7 +1,5 @@
 """Names at the top, sizes of files and functions, and imports without circles."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -5,8 +5,6 @@ heartbeat file. An attempt without an end is dead if its process is gone from th
 heartbeat is old; the next number may then be taken. A holder that was only suspended sees the higher number and stops.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools

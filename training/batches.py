@@ -1,7 +1,5 @@
 """Training batches of a run in order, and its validation windows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ Xie et al. 2023, "DoReMi" (arXiv 2305.10429), algorithm 1, after Sagawa et al. 2
 `training.group_dro` applies them to a model.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

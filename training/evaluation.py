@@ -1,7 +1,5 @@
 """Validation loss on fixed windows, with its standard error."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The steps at which a run is evaluated, as a pure function of a policy and the run's length."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

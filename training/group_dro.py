@@ -4,8 +4,6 @@ The corpora of the mixture are the domains. The mixture decides how often each i
 loss counts; `training.domain_weights` has their update.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial

@@ -1,7 +1,5 @@
 """What a key allows, beside its field: `steps: Count = 600`."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator, Mapping

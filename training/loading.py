@@ -1,7 +1,5 @@
 """Import torch and transformers in two thirds of the usual time."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import sys

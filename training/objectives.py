@@ -1,7 +1,5 @@
 """Training objectives: the cross-entropy of causal and of masked language models, by sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parameters and training FLOPs of a model, computed from its configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

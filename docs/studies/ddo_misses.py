@@ -9,8 +9,6 @@ weights if the gains of single domains, which the curves add up, overlap. A .csv
 loss falls with three times the tokens of one domain, of another, and of both.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -7,8 +7,6 @@ first where docs/results/design.csv, a row a choice, lacks them. One fitter for 
 a fifth of the candidates at random. Runs are chosen in three rounds, each from the points of those before.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable

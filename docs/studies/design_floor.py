@@ -8,8 +8,6 @@ noise, that of a run and that of its points. The error is that to the answer of 
 too, so the variance of the whole answer is subtracted.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 

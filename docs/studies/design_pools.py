@@ -1,7 +1,5 @@
 """Pools of runs that were already made, for designs to choose among: kept studies, and public points where there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ For each corpus and peak: the mean relative error of the loss of the runs at tha
 at the others, and the same as a part of the change of the loss.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -12,8 +12,6 @@ sources of runs ask for. Few runs: each draw is fitted and tested as `cptlaw fit
 runs are predicted.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import replace

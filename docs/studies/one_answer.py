@@ -8,8 +8,6 @@ size and tokens; Pythia-70M on Pile and Python by pairs of ratios.
     python -m docs.studies.one_answer FILE SETS EVERY    # this process's kernel alone, each EVERY-th fold
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

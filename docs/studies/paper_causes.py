@@ -5,8 +5,6 @@
 FOLDER holds the papers' numbers. Without names all tests are run; what is not run keeps its old value.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping

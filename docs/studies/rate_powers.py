@@ -7,8 +7,6 @@ on runs held out one by one, on a held-out peak of base-model-peaks, and on the 
 three times the longest fitted one, over the kept runs of SmolLM2-135M.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """cptlaw advise: from a base model and corpora to a confirmed domain ratio and peak learning rate, in one command."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path

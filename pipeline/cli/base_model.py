@@ -1,7 +1,5 @@
 """cptlaw model: bring a base model along, and say what it is."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from functools import partial

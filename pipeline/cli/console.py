@@ -1,7 +1,5 @@
 """Where verbs print: a terminal, or a log, in which every line stays whole whatever its length."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

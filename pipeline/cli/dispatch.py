@@ -1,7 +1,5 @@
 """Carry out `cptlaw VERB ...`: load the module of the verb, and turn an error into a line and an exit code."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """cptlaw export: the recommended run of a study as the configuration of another trainer."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """cptlaw fit points=FILE: fit laws to any table of validation losses, without a study."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The options that Hydra's users know: --cfg, --info, --hydra-help, and the completion of a line by Tab."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

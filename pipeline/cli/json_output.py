@@ -1,7 +1,5 @@
 """What `--json` prints of a study: the artifacts that the verb wrote, under keys that docs/guide.md lists."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """`cptlaw VERB --help` of a verb that takes the keys of a question: a screen of keys, a section of them, or all."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """cptlaw laws: the laws that can be fitted, and all that one of them says of itself."""
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The command line: a verb and Hydra overrides; a mistake of the user is one line and an exit code."""
 
-from __future__ import annotations
-
 import difflib
 import gc
 import os

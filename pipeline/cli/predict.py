@@ -1,7 +1,5 @@
 """cptlaw predict: the losses of a run of any length, peak and mixture, by the laws that a study has fitted."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path

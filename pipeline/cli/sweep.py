@@ -3,8 +3,6 @@
 A wandb agent starts it as a program: python pipeline/cli/sweep.py key=value ...
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

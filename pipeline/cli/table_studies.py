@@ -1,7 +1,5 @@
 """`cptlaw tables`: find or run the study that each paper's tables are made from."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from pathlib import Path

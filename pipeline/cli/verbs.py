@@ -1,7 +1,5 @@
 """What `cptlaw VERB ...` does: read the question from its words, and carry out a step, or a verb that is no step."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import time

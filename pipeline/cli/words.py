@@ -1,7 +1,5 @@
 """The words of a verb with keys of its own: names, and the settings of a schema that is not a question's."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path

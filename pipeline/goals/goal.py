@@ -3,8 +3,6 @@
 CONTRIBUTING.md has the steps that add one.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The goals by the name that goal.kind has, and questions read with the checks of their goal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

@@ -3,8 +3,6 @@
 A task can be made from the study's validation text: which of four passages comes next.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From an error to an exit code and its line, for verbs, workers and jobs of sweeps."""
 
-from __future__ import annotations
-
 import errno
 import sys
 

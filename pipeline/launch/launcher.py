@@ -1,7 +1,5 @@
 """The launchers, and the training of a plan, or of a single run of it, by that of the question."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The processes that train one run together: started here, or by srun on one or several nodes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

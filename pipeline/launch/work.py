@@ -1,7 +1,5 @@
 """A worker process, which trains the open runs of a plan one after another: python -m pipeline.launch.worker STUDY."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -1,7 +1,5 @@
 """Tables 1, 6 and 7 of AutoScale, from a study of weights: down-stream scores, perplexities and saved steps."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

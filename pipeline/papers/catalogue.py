@@ -1,7 +1,5 @@
 """All tables that can be made, and their inputs. A new table is a function and an entry in its file's TABLES."""
 
-from __future__ import annotations
-
 import string
 
 from pipeline.papers import autoscale

@@ -1,7 +1,5 @@
 """Make the tables of a study, and write them to disk and to the terminal."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """Tables as people read them, the paper's numbers beside ours: on the terminal, as Markdown and as a page."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The records that the catalogue holds: a table of a paper, what it is made from, and what the paper prints."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The rule by which a table of a paper holds here or does not: what the paper states of it, pair by pair."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Bring a base model along: fetch it, convert it to a Hugging Face directory, and say what it is."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The cost of a plan before it is trained: runs, tokens, FLOPs, time and disk."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How long a plan takes: its runs at the speeds that runs have had, or that prepare measured, and waits for parents."""
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Steps of a run whose weights or states are kept; apart from `runs`, since a worker waits for this module."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pipeline.question.design import extended_at

@@ -1,7 +1,5 @@
 """Training speed of this machine: measured once for a study and stored in its machine.json."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

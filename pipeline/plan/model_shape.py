@@ -1,7 +1,5 @@
 """The architecture of a configured model, as transformers builds it, and its Hugging Face directory."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path

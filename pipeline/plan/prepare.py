@@ -1,7 +1,5 @@
 """Corpora and tokenizer of a question, prepared once."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The runs of a question: pre-training, continual runs on each mixture, and branches."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Whether the corpora have enough tokens for the runs of a plan."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from fractions import Fraction

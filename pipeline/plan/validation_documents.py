@@ -1,7 +1,5 @@
 """cptlaw prepare validation: validation documents chosen by their perplexity under given models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rich.console import Console

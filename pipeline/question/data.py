@@ -1,7 +1,5 @@
 """Where the prepared corpora of a question are."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

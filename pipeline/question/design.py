@@ -1,7 +1,5 @@
 """What follows from the keys of an active design: lengths of its candidates, and what is wrong with the keys."""
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 import itertools

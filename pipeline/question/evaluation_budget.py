@@ -1,7 +1,5 @@
 """How much evaluation a run can afford: `evaluation_budget` is the largest part of its FLOPs that evaluation takes."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

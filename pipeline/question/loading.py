@@ -1,7 +1,5 @@
 """Compose a question from overrides, or read it from a study, and check it."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import re

@@ -1,7 +1,5 @@
 """Error messages of a question: one line per mistake, with the key, its value, what is allowed and the closest key."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import math

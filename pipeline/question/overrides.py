@@ -1,7 +1,5 @@
 """A word of the command line, key=value, as Hydra reads it; the value of a key that holds text is the text as given."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

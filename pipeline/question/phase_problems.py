@@ -1,7 +1,5 @@
 """What is wrong with the mixture along the schedule: a line each, with numbers."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What follows from a question's phases and mixture: learning-rate pieces, branches, replicated ratios."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction

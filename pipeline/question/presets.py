@@ -1,7 +1,5 @@
 """Models and goals that files of conf/ define, and the laws of `fitting`, as sections of a question."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The section launcher.slurm as options of sbatch, and its preflight."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

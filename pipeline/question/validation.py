@@ -1,7 +1,5 @@
 """The preflight: every mistake in a question that can be found without data, a line each."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """Variants of a study: parts that differ in a few keys, like schedules, each planned as a question of its own."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterator

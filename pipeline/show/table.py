@@ -1,7 +1,5 @@
 """A table of plain cells, which the terminal and the report's templates show each in its way."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

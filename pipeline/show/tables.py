@@ -1,7 +1,5 @@
 """Tables of a study of fitted laws: cost, held-out errors, recommendation and confirmation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pandas as pd

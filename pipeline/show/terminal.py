@@ -1,7 +1,5 @@
 """What the verbs print of artifacts: tables, and lines of plain text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """Tables of mixture weights: the stages of a search, the proposals, and their comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pipeline.goals.goal import Stage

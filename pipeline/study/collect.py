@@ -1,7 +1,5 @@
 """Points of all runs in one table: the spec of each run joined to its validation losses."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Hashable, Mapping, Sequence

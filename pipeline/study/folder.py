@@ -1,7 +1,5 @@
 """A study on disk: where its files are, and the plan that says which runs belong to it."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Ratios, counts and names as text."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Mapping
 

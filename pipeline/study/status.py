@@ -1,7 +1,5 @@
 """How far each run of a study is, and how many points it has: when it ended, and in its file now."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections import Counter

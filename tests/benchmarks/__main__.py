@@ -1,7 +1,5 @@
 """make bench: every benchmark, peer and ours in turn; prints a table and writes bench.json."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

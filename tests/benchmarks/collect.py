@@ -1,7 +1,5 @@
 """5,000 runs of 200 points each, from their folders to points.parquet."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import tempfile

@@ -7,8 +7,6 @@ Needs torch, transformers and this folder alone; torch 2.11 or newer. Each varia
 one that runs out of memory does not take the others along. Prints a Markdown table.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import itertools

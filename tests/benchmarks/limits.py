@@ -1,7 +1,5 @@
 """How large a question may be: 20,000 runs, five million rows, 200 corpora, a million short documents."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 from pathlib import Path

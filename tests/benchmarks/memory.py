@@ -1,7 +1,5 @@
 """Peak memory of our loop, with evaluation, states and kept weights, against a bare loop; a fresh process each."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

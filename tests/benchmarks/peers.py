@@ -1,7 +1,5 @@
 """Our loop, and what people would write instead: a bare PyTorch loop, and transformers.Trainer."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 import time

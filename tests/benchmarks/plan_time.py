@@ -1,7 +1,5 @@
 """Is the time that `plan` says the time that `train` takes? After `prepare`, and again after a first training."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

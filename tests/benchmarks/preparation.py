@@ -1,7 +1,5 @@
 """How fast text becomes tokens on disk, and in how much memory."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Speed and memory of the order of a run's sequences."""
 
-from __future__ import annotations
-
 import timeit
 import tracemalloc
 from collections.abc import Callable

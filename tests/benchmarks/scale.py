@@ -4,8 +4,6 @@ Built, submitted, looked at and collected; then a twentieth of the runs failed w
 the queue is empty, and what is missing is submitted again.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

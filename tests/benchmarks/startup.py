@@ -1,7 +1,5 @@
 """From `cptlaw train` to the end of the first step, on a prepared study."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Fourteen continual runs: launcher=local against transformers.Trainer, one run after another with all threads."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import tempfile

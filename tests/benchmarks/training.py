@@ -3,8 +3,6 @@
 `measure` takes fewer sizes, precisions or engines, and more rounds.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import statistics

@@ -1,7 +1,5 @@
 """make chaos: kill and damage a small study until it was killed KILLS times; a ledger keeps every cycle."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """A cycle of the campaign: one stage of the study, disturbed at random, repeated until it ends, and compared."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

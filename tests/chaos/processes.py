@@ -1,7 +1,5 @@
 """Commands of cptlaw in processes that fork from one that has loaded everything, so that a kill costs no start."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

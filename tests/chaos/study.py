@@ -1,7 +1,5 @@
 """The study of the campaign: its commands in order, and what it holds when nothing disturbs it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The campaign in small: a few kills, a full disk, and that it sees what is wrong and goes on where it was stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/architecture.md matches the code: its picture's imports, and the imports along its three paths."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """docs/corpora.md: its commands do what they say on small text, its Python prints what it says."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """The words of docs/guide.md are understood, its toy corpora come about and its plans are priced."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

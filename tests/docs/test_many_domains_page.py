@@ -1,7 +1,5 @@
 """The commands of docs/many-domains.md are understood, and its counts of steps are what the methods take."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from scipy.stats import spearmanr

@@ -1,7 +1,5 @@
 """What docs/training.md and the kept tables say of mixtures that change is what the kept points say."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The commands of docs/training.md are understood, and its table counts right."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A small question on made-up text, its commands, and what tests wait for and expect of them."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """An active design through the command line: real training in rounds, a kill on the way, an answer, one more round."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 FILES=10000 tries more of them, KIND=wandb of one kind, WORLD=FOLDER keeps what they are made of.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

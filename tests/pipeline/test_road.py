@@ -1,7 +1,5 @@
 """The whole road in small: real preparation, training, fits, answer and proof, and what happens on the way."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Which steps are left, and how they are taken: for each domain, up to what is queued, with a report after failures."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A base model that tests continue: trained for a second, with a tokenizer of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """A two-node Slurm for the test session, and studies to train on it."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

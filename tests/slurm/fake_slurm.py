@@ -3,8 +3,6 @@
 The programs print what Slurm 22.05 prints, and record their calls in a folder.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -16,8 +16,6 @@ user is registered in the account `main`, limits and qualities of service hold (
 partition `urgent` preempts those of `main`, which are queued again.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import pwd

@@ -1,7 +1,5 @@
 """A Slurm with accounting: what sacct knows of a study, preemption by a partition, limits of a quality of service."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

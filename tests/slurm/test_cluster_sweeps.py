@@ -1,7 +1,5 @@
 """Sweeps on a cluster: slurm/wandb-agent.sbatch and Hydra's submitit launcher give the runs of the plan."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

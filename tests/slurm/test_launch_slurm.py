@@ -1,7 +1,5 @@
 """launcher=slurm against a fake Slurm: what is submitted, and recovery when a command fails or hangs."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

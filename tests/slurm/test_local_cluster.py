@@ -1,7 +1,5 @@
 """local_cluster.py: it starts, allocates nodes, survives the failure of one, and removes all its files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

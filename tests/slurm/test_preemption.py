@@ -1,7 +1,5 @@
 """Time limits, requeues and failed nodes during a run: it continues in the same folder with the same losses."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """cptlaw prepare as an array of a real Slurm: a task is killed and repeated, and the bytes are those of one process."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

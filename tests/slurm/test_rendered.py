@@ -1,7 +1,5 @@
 """Snapshots of the batch scripts; WRITE_GOLDEN=1 pytest tests/slurm/test_rendered.py renews them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Many runs: arrays of the largest size, and at most one Slurm command a second."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

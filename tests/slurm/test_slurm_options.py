@@ -1,7 +1,5 @@
 """launcher.slurm as options of sbatch, its mistakes, the output of squeue, the environment of a job's commands."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline.goals.registry import read_question

@@ -1,7 +1,5 @@
 """A whole study on a real Slurm: submitted by one command, requeued, cancelled."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The batch scripts of slurm/: Slurm accepts them, and each of them trains."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Runs for tests: in this process, in processes that are killed, and in several processes at once."""
 
-from __future__ import annotations
-
 import dataclasses
 import faulthandler
 import os

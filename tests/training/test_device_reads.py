@@ -1,7 +1,5 @@
 """What a GPU would be given: attention without a mask, and a step that reads nothing on the host."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

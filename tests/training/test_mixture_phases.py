@@ -1,7 +1,5 @@
 """A mixture that changes along the schedule: the order of sequences, identity, and resuming at every place."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """Stop requests by signals."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

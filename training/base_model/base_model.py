@@ -1,7 +1,5 @@
 """What a base model is, as its files say and as measured."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Examine a base model before its first run: weights, tokenizer, and the token that should precede a document."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

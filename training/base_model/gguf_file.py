@@ -1,7 +1,5 @@
 """A GGUF file as a Hugging Face directory: weights dequantised to fp32, with the tokenizer."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

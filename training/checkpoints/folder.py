@@ -1,7 +1,5 @@
 """Folders that are complete or absent: DONE holds the hashes of their files."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

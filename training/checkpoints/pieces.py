@@ -4,8 +4,6 @@ A piece is a range of a flattened tensor. FSDP2 gives each process some rows of 
 or of all of them in a row: both are such ranges, so any number of processes can read what any other has written.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Make the token store of one corpus: its shards tokenised on all cores, then merged; resumed after a kill."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time

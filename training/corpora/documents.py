@@ -1,7 +1,5 @@
 """Documents: the hash of their id, by which they are split into train and validation, capped and sampled."""
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 import json

@@ -5,8 +5,6 @@ whole, whose content follows from the model, the keys and the number of the batc
 next batch, and more tokens add batches to those that are there.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Corpora streamed by `datasets`, from the Hugging Face hub or a local folder of data files."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

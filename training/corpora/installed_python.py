@@ -1,7 +1,5 @@
 """Corpora without download: docstrings of installed packages, and code of the standard library."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import gc

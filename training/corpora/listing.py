@@ -1,7 +1,5 @@
 """The files of a corpus: those of a folder that hold text, and what is passed over in it."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator

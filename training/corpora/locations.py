@@ -1,7 +1,5 @@
 """Where text lies: a local path or a URL, and what an error of reading there says in one line."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import zlib

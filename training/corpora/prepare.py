@@ -1,7 +1,5 @@
 """Prepare corpora: make the token stores that are missing, and write the manifest."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

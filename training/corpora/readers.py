@@ -1,7 +1,5 @@
 """The reader of each kind of source."""
 
-from __future__ import annotations
-
 from training.corpora.files import FileReader
 from training.corpora.generated import GeneratedReader
 from training.corpora.hub import HubReader

@@ -1,7 +1,5 @@
 """The source of a corpus: where its text comes from, and which of its documents are kept."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -1,7 +1,5 @@
 """Write a token store: documents into parts, each whole or absent, and the parts into one store."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Sample documents from a base model, a batch at a time, with Hugging Face's generate."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

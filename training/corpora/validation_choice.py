@@ -1,7 +1,5 @@
 """Choose validation documents of a corpus by the perplexity of given models (Que et al., 2024, appendix F.1)."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Sequence

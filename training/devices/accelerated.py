@@ -4,8 +4,6 @@ The loop sets the learning rate: accelerate gets no scheduler. Each kind average
 the factor before every backward pass. The loss function does its own autocast over fp32 weights; gradients are fp32.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """Place a model on the devices of a run."""
 
-from __future__ import annotations
-
 from transformers import PreTrainedModel
 
 from training.devices.group import Group

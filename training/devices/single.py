@@ -1,7 +1,5 @@
 """The operations of the training loop that depend on the devices, and their implementation for a single device."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from contextlib import AbstractContextManager

@@ -4,8 +4,6 @@ LLaMA-Factory, TRL and axolotl extend the Trainer of transformers, and their mix
 Megatron-LM, NeMo and torchtitan count tokens.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The recommended run of a study as plain numbers, which every format writes."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The text of the recommended run, in files that the loader of its trainer reads as cptlaw does."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import io

@@ -1,7 +1,5 @@
 """The runs that a design can choose among, their costs, and their points as the laws read them."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """design.jsonl: the runs of a study that were chosen one round after another, and why, a line a round."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A round follows from the points of those before it, whose runs are done, the que
 whole before its runs are planned: a command that was stopped at any moment goes on as if it had not been.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

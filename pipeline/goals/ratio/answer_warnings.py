@@ -1,7 +1,5 @@
 """What limits an answer, a line each, in the order of its weight."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

@@ -1,7 +1,5 @@
 """The run that a question is about, and what the advice costs against it, before anything is trained."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """goal=compute: the model with the least domain loss after a continual phase of so many FLOPs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """goal=limited-data: the domain ratio at which few tokens of the domain, each read once, give the least loss on it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """goal=trade-off: the largest domain ratio at which the general loss stays within the tolerance."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

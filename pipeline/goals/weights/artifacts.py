@@ -1,7 +1,5 @@
 """What recommendation.json and confirmation.json hold for goal=weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Compare all proposals for mixture weights, by runs at the target that share their seeds."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

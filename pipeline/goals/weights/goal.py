@@ -1,7 +1,5 @@
 """goal=weights: a mixture of all corpora, by methods whose later runs follow from earlier results."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 

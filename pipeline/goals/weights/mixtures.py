@@ -1,7 +1,5 @@
 """What a method for mixture weights is, and what it starts from: the domains, their text, and a run at any mixture."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """Mistakes in a question about mixture weights, found before training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from importlib.util import find_spec

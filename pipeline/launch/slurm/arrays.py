@@ -1,7 +1,5 @@
 """Runs as job arrays: which run goes into which array, and which array waits for which."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pipeline.study.folder import PlannedRun

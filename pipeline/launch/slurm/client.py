@@ -1,7 +1,5 @@
 """Slurm's commands: at most one call a second, each with a time-out and without a shell."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """The jobs of a study: jobs.jsonl, and how jobs are submitted, each recorded before and after the call of sbatch."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

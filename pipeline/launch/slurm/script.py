@@ -1,7 +1,5 @@
 """The batch scripts of launcher=slurm: plain text that a user can read and submit again."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Sequence

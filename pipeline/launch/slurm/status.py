@@ -1,7 +1,5 @@
 """The scheduler's view of a study's runs: why a run waits, and how its job ended."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence

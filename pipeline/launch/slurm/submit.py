@@ -10,8 +10,6 @@ that it starts from. No process of the user stays alive. Runs that are done, run
 so the same command continues after any failure.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Collection, Sequence

@@ -4,8 +4,6 @@ Tables 1 to 4 are means over domains: of all points, sizes, tokens and ratios he
 Huber losses of each domain behind them, 15, 17, 19 and 21 the R2; `_of_split` numbers them.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from functools import partial

@@ -5,8 +5,6 @@ the paper claims. "does not hold": in one domain it lies beyond, or the loss on 
 general text in the mixture. "cannot be judged": an interval contains an end.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The input of the D-CPT paper's tables: a study's continual points, by domain and corpus."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

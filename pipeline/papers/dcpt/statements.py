@@ -1,7 +1,5 @@
 """What the D-CPT paper (Que et al., 2024) states of its tables, with the section that says so."""
 
-from __future__ import annotations
-
 from pipeline.papers.verdict import Statement
 
 _EFFECTIVE = (

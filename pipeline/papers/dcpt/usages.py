@@ -5,8 +5,6 @@ confirmed, "does not hold"; one seed, places that do not differ, or an optimum a
 judged". The paper ran one seed of each, so that its own numbers say nothing of noise.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass

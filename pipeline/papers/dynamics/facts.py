@@ -1,7 +1,5 @@
 """Figures 2, 5, 6, 7, 8 and 14 of the learning-dynamics paper: what follows from its law, beside measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import combinations, product

@@ -1,7 +1,5 @@
 """Table 2 and figures 3, 10, 12, 18 and 19 of the learning-dynamics paper: how well its law fits and predicts."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """The tables of the learning-dynamics paper (Wang et al., ICML 2025): table 2, and the numbers behind its figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Sections of a question about its answer: laws, goal, confirmation, mixture weights, tables."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Sections of a question about how runs are executed and watched; they change no run's hash."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated
 

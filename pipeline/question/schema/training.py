@@ -1,7 +1,5 @@
 """Sections of a question about its training runs: text, model, mixture, phases."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Figures of the answer: loss on general against loss on the domain, and predicted against measured."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY

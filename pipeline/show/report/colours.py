@@ -1,7 +1,5 @@
 """Colours of the report: of corpora, laws and domain ratios, and of the dark page."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Sequence

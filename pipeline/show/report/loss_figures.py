@@ -1,7 +1,5 @@
 """Figures of losses: along the runs, and at their ends by domain ratio."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

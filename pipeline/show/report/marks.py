@@ -1,7 +1,5 @@
 """Panels, keys, lines, dots, bands and axes of the report's figures, as plain Plotly JSON."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """report.html: the answer and its evidence in one file that opens offline; the page that links several domains' own."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path

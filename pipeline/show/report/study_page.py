@@ -1,7 +1,5 @@
 """The page of fitted laws, for one domain."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables that only the report has: parameters, held-out errors, measured cost, software and corpora."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Figures of mixture weights: by method, by scale and by step, the fitted curves, and the measured losses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

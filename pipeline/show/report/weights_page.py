@@ -1,7 +1,5 @@
 """The page of a question about mixture weights."""
 
-from __future__ import annotations
-
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.show.report.colours import series_colours
 from pipeline.show.report.evidence import Evidence

@@ -5,8 +5,6 @@ cost is a warning and a bounded wait; `cptlaw track sync` copies the rest later.
 measurements of wandb inside the training process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

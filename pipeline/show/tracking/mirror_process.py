@@ -3,8 +3,6 @@
 follow: copy the attempts that are named on stdin, until it closes. answer: fits and report. job: of a sweep.
 """
 
-from __future__ import annotations
-
 import json
 import queue
 import signal

@@ -1,7 +1,5 @@
 """Rows for wandb from the files of a run: one for each evaluated step and each line of metrics."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from pathlib import Path

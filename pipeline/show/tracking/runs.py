@@ -1,7 +1,5 @@
 """wandb runs: open, log rows, close. wandb is loaded on the first use: by the mirror's process and by track sync."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

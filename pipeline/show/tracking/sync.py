@@ -1,7 +1,5 @@
 """cptlaw track sync: complete wandb's copy of a study from its files, and upload it where a key is known."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Statements on where an optimum is, against draws whose truth is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

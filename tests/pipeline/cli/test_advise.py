@@ -1,7 +1,5 @@
 """cptlaw advise: one command from a base model to a confirmed answer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The recommended run in each trainer's configuration: documented keys, the mixture, and the same learning rates."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 from pathlib import Path

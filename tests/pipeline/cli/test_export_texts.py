@@ -1,7 +1,5 @@
 """Every export loads, by the calls of its trainer, the documents that cptlaw reads."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json

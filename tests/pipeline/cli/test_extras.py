@@ -1,7 +1,5 @@
 """What only one verb or one kind of source needs is an extra, and without it an error names the extra."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """cptlaw fit points=FILE: a stranger's table, as a stranger would give it."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Names and files of strangers: one clear line, nothing outside the study, nothing that a shell or a browser obeys."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """Losses of runs made elsewhere: each kind of log gives the same points, which fit and recommend read."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Options beside keys: --json, --open, --help of a section, and those that Hydra's users know."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

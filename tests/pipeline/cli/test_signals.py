@@ -1,7 +1,5 @@
 """A signal that arrives while a process loads: one line and an exit code, at whatever import it is."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

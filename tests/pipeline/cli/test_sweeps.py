@@ -1,7 +1,5 @@
 """Sweeps of Hydra and of wandb: the same folders and names as without, and the very command line of wandb's agent."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import queue

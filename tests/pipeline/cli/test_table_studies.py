@@ -1,7 +1,5 @@
 """cptlaw tables of a study that is missing, unfinished, or kept without its runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from functools import partial

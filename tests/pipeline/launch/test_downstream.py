@@ -1,7 +1,5 @@
 """cptlaw evaluate: a user's task file through the real lm-eval."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

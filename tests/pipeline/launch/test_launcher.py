@@ -1,7 +1,5 @@
 """Every launcher that can be selected is there, and one is one record of functions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Down-stream tasks from validation text: reproducible, with the following passage as the answer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

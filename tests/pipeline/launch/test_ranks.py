@@ -1,7 +1,5 @@
 """Runs of two processes: failures, stop and resume, and the same points as one process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

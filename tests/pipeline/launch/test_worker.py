@@ -1,7 +1,5 @@
 """The runs that a worker chooses, and the arguments that it passes to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 

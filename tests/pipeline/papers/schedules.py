@@ -1,7 +1,5 @@
 """A study of schedules whose losses are drawn from eq. 8 of the learning-dynamics paper."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Points of a study of several domains whose laws are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

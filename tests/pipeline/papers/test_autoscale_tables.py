@@ -1,7 +1,5 @@
 """AutoScale's tables from a comparison of weights, beside numbers of a paper."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The learning-dynamics paper's tables from points drawn from its law."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A study of several domains: one pre-training for all, runs of their own, answers about one at a time."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """The tables of points whose law is known, beside numbers of a paper."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -1,7 +1,5 @@
 """Tables 5, 6 and 12 from confirmations, and the inflection ratio from points whose own is known."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rule that says whether a table holds."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Base models from GGUF files and directories: equal logits, the right token before documents, mistakes in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Several decay branches of one run, and several transfer points of one pre-training."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Corpora from the command line: presets on real text, validation sets from models, mistakes in one line each."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A general corpus that the base model writes itself, from the command line."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A mixture that changes along the schedule, from its keys to collected points and what the laws read of them."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 from pathlib import Path

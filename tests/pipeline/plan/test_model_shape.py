@@ -1,7 +1,5 @@
 """Models by shape, directory and hub name, and their kept weights."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from pathlib import Path

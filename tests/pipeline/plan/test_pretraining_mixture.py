@@ -1,7 +1,5 @@
 """Domains that are read in pre-training already: `pretrain.domain_ratio`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

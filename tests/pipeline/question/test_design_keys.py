@@ -1,7 +1,5 @@
 """Keys of the design: every mistake is a line with the key, its value and what is allowed."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline.goals.registry import read_question

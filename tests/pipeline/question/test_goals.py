@@ -1,7 +1,5 @@
 """Goals beside the trade-off: their mistakes, their places in a study, and their runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections import Counter

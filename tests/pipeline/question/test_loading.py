@@ -1,7 +1,5 @@
 """Files of conf/ compose, and the preflight names every mistake in one line: key, value, what is allowed."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Words of the command line are read as they were meant, or refused in one line; never an error of the program."""
 
-from __future__ import annotations
-
 import io
 import os
 import random

@@ -1,7 +1,5 @@
 """Variants of a study: parts that differ in a few keys."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is known of an answer: an interval, a confirmation and a question that say too little are not an answer."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

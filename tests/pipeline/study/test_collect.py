@@ -1,7 +1,5 @@
 """What collect says of schedules: the areas that the laws read."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

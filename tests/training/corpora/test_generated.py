@@ -1,7 +1,5 @@
 """Text that a tiny model with random weights writes: its distribution, its bytes after a kill, and what is dropped."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 The losses at random mixtures are predicted by the law, of several, that predicts held-out mixtures best.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product

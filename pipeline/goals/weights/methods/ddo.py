@@ -4,8 +4,6 @@ A design is a base run, and runs that change the tokens of one domain each. The 
 of each domain.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence

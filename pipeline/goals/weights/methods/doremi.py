@@ -5,8 +5,6 @@ reads all domains equally and is trained with group DRO on the excess loss. The 
 weights found (iterated DoReMi, section 2), until they no longer change.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from fractions import Fraction

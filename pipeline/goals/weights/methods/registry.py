@@ -1,7 +1,5 @@
 """The methods that propose mixture weights, by name: a line for each, and those that need no runs."""
 
-from __future__ import annotations
-
 from pipeline.goals.weights.artifacts import Proposal
 from pipeline.goals.weights.methods.continual import CONTINUAL
 from pipeline.goals.weights.methods.ddo import AUTOSCALE, DDO_METHOD

@@ -1,7 +1,5 @@
 """A study of runs that are chosen round by round, with losses from a known law in place of training."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rounds of chosen runs on losses from a known law: what is chosen, when it stops, and stops at any moment."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

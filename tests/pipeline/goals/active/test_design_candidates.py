@@ -1,7 +1,5 @@
 """What an active design can choose among, what it costs, and where it ends."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A recommendation and a row of its confirmation, with whatever a test changes."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

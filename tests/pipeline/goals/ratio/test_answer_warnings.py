@@ -1,7 +1,5 @@
 """A run with a spike is named, and a domain loss that does not depend on the ratio is said."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

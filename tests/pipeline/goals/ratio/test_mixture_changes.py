@@ -1,7 +1,5 @@
 """`goal.change_at`: what a study answers, what it says of it, and the run that its words train."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from pathlib import Path

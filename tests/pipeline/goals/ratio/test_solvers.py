@@ -1,7 +1,5 @@
 """What each goal answers, by known laws, against every run that it might have chosen; and which law answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import shutil

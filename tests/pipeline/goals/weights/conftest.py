@@ -1,7 +1,5 @@
 """A question about the weights of three small corpora, which tests train."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conftest import write_text

@@ -1,7 +1,5 @@
 """Mixture weights for continual pre-training on several domains: the choice of the law, and runs at random mixtures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

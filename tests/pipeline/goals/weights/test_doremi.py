@@ -1,7 +1,5 @@
 """DoReMi on real corpora in small: plan, train, propose; and the arithmetic of its rounds."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

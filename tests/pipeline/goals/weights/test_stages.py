@@ -1,7 +1,5 @@
 """Which runs a question about weights wants, what they share, and what comes out of a law that is known."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

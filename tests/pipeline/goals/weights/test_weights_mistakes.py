@@ -1,7 +1,5 @@
 """What is wrong with a question about weights, told in one line each before anything is read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """report.html of a question about weights: what it says, at every stage, and how a browser shows it."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The road to weights in small: real corpora, real runs at two scales, AutoScale, and the comparison."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

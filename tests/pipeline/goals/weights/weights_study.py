@@ -1,7 +1,5 @@
 """A study about weights without training: losses from a known law, then the real stages, proposals and comparison."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """A whole study without training: points from a known law, then the real collect, fit, recommend, compare."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """wandb's copy of a study, read back from wandb's own files, and training that wandb cannot stop."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
