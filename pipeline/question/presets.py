@@ -23,14 +23,19 @@ def models(question: Question) -> tuple[list[ModelConfig], ModelConfig]:
 
 
 def preset(name: str, data: str = "data") -> ModelConfig:
-    """The model that a file of conf/model defines, in the folder of prepared corpora and converted models `data`.
+    """The model of the ladder with that name, in the folder of prepared corpora and converted models `data`.
+
+    That is a file of conf/model, or with a slash a base model: a Hugging Face directory, or a name of the hub.
 
     Raises:
         ConfigError: no such file, or one that needs a path.
     """
+    if "/" in name:
+        return ModelConfig(name=Path(name).name.lower(), path=name)
     names = options("model")
     if name not in names:
-        raise ConfigError([f"ladder: {name!r} is not a model; allowed: {', '.join(names)}{nearest(name, names)}"])
+        allowed = f"{', '.join(names)}, a Hugging Face directory like ./NAME, or a hub name, ORG/NAME"
+        raise ConfigError([f"ladder: {name!r} is not a model; allowed: {allowed}{nearest(name, names)}"])
     file = CONF / "model" / f"{name}.yaml"
     return copy.deepcopy(_model_of(file, file.stat().st_mtime_ns, data))
 
@@ -41,8 +46,8 @@ def _model_of(file: Path, date: int, data: str) -> ModelConfig:
     merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), OmegaConf.load(file))
     # Below a parent with the key that its path refers to.
     merged = OmegaConf.create({"data": data, "model": merged}).model
-    if OmegaConf.missing_keys(merged):
-        raise ConfigError([f"ladder: {file.stem!r} needs a path; use it as model={file.stem} model.path=..."])
+    if not (merged.path or merged.hidden_size):
+        raise ConfigError([f"ladder: {file.stem!r} needs a path; give the directory or hub name, 'ladder=[ORG/NAME]'"])
     return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
 
 

@@ -192,6 +192,14 @@ def _model_problems(question: Question) -> Iterator[str]:
     except ConfigError as error:
         yield from error.lines
         return
+    places: dict[str, set[str | None]] = {}
+    for one in [*ladder, target]:
+        places.setdefault(one.name, set()).add(one.path)
+    yield from (
+        f"ladder: {len(paths)} models are called {name!r} ({', '.join(sorted(map(str, paths)))}); rename a folder"
+        for name, paths in places.items()
+        if len(paths) > 1
+    )
     for one in [*ladder, target]:
         if not one.path and one.hidden_size:
             yield from _shape_problems(one)

@@ -73,7 +73,8 @@ class Question:
     model: ModelConfig = field(default_factory=ModelConfig)
     """The target model, which the answer is for and which confirmation runs train."""
     ladder: list[str] = field(default_factory=list)
-    """Models that the fit trains, usually smaller ones: files of conf/model. Empty: the target model itself."""
+    """Models that the fit trains, usually smaller ones: files of conf/model, or base models of the
+    target's tokenizer, [Qwen/Qwen1.5-0.5B]. Empty: the target model itself."""
     corpora: CorporaConfig = field(default_factory=CorporaConfig)
     """Which text."""
     validation: ValidationConfig = field(default_factory=ValidationConfig)

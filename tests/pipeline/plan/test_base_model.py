@@ -339,6 +339,29 @@ def test_a_tokenizer_of_another_model_is_refused_by_the_plan_too(
     assert "the tokenizer has 310 token ids, the embedding 301 rows" in refused(["plan", *words, foreign], capsys, 2)
 
 
+def test_a_ladder_may_be_of_base_models(
+    brought: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    smaller = copied(brought, tmp_path / "smaller")
+    shape = json.loads((smaller / "config.json").read_text()) | {"intermediate_size": 48}
+    model_from_shape = build_model(shape, "eager", seed=0)
+    model_from_shape.save_pretrained(smaller)
+    own = ["model=local", f"model.path={brought}", f"ladder=[{smaller}]"]
+    words = small_words(texts, tmp_path, *own, without=("model=", "ladder=", "corpora.tokenizer"))
+    context = context_of(read_question(words))
+    prepare_corpora(context.question, lambda _: None)
+    runs = [one for one in planned_runs(context) if one.model == "smaller"]
+    assert [run.spec.phase for run in runs] == ["continual"] * 3
+    assert {run.start for run in runs} == {str(smaller)}
+    assert {run.spec.model["intermediate_size"] for run in runs} == {48}
+    for name, line in {
+        "hf": "ladder: 'hf' needs a path; give the directory or hub name, 'ladder=[ORG/NAME]'",
+        "there": "or a hub name, ORG/NAME",
+        f"{smaller},{copied(smaller, tmp_path / 'other' / 'smaller')}": "ladder: 2 models are called 'smaller'",
+    }.items():
+        assert line in refused(["plan", *words, f"ladder=[{name}]"], capsys, 2)
+
+
 def test_a_model_that_is_not_there_yet_says_how_to_get_it(
     texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
