@@ -22,7 +22,7 @@ SMALL = (
 
 @functools.cache
 def words_of(*words: str) -> Question:
-    return read_question(["experiment=quickstart", "design=active", *words])
+    return read_question(["experiment=quickstart", "design=active", "design.budget_unit=auto", *words])
 
 
 def setting_of(studies: Path, *words: str, **changes: Any) -> Context:
