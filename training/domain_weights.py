@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -18,6 +18,15 @@ from training.spec import Reweighting
 PATH = "domain_weights.jsonl"
 """File in the run's folder with a line per logged step: step, weights, mean (of the weights so far), excess."""
 _MOST_LOGGED = 200
+
+
+class LoggedWeights(TypedDict):
+    """A line of the log: domain -> number, each."""
+
+    step: int
+    weights: dict[str, float]
+    mean: dict[str, float]
+    excess: dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,7 @@ def as_line(step: int, names: Sequence[str], weights: DomainWeights) -> str:
     return json.dumps({"step": step, **{part: named(values) for part, values in parts.items()}}) + "\n"
 
 
-def read_path(folder: Path) -> list[dict[str, Any]]:
+def read_path(folder: Path) -> list[LoggedWeights]:
     """The log of a run's domain weights; of a finished run the last line's mean is the result.
 
     Raises:

@@ -23,8 +23,8 @@ from training.spec import Architecture, SpecError
 disable_progress_bar()
 
 _CLASSES = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
-_GIVEN: dict[str, Any] = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
-REPORTED: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+_GIVEN: dict[str, bool] = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+REPORTED: dict[str, bool] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
 """Arguments of from_pretrained for a report for `weights_problem`, which else draws missing weights at random."""
 _UNUSED = re.compile(r"(^|\.)(pooler|cls\.seq_relationship)\.|(inv_freq|position_ids|masked_bias)$")
 """Weights that checkpoints have and a language model's loss does not use; others are listed by transformers."""

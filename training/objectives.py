@@ -1,7 +1,6 @@
 """Training objectives: the cross-entropy of causal and of masked language models, by sequence."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -176,8 +175,8 @@ def _autocast(tensor: torch.Tensor, precision: str) -> torch.autocast:
     return torch.autocast(tensor.device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def _inputs(tokens: torch.Tensor, end_of_text: int | None) -> dict[str, Any]:
-    inputs = {"input_ids": tokens[:, :-1], "use_cache": False}
+def _inputs(tokens: torch.Tensor, end_of_text: int | None) -> dict[str, torch.Tensor | bool]:
+    inputs: dict[str, torch.Tensor | bool] = {"input_ids": tokens[:, :-1], "use_cache": False}
     if end_of_text is None:
         return inputs
     # transformers keeps attention inside documents where positions start again.

@@ -46,7 +46,7 @@ def loss_curve(
     Source: Wang et al., ICML 2025, eq. 4.
     """
     rates = _checked(rates)
-    fixed: dict[str, Any] = dict(at or {})
+    fixed: dict[str, float | np.ndarray] = dict(at or {})
     step = np.arange(len(rates) + 1)
     if tokens_a_step is not None:
         if not tokens_a_step > 0:
@@ -57,7 +57,7 @@ def loss_curve(
     first = {name: np.ravel(values)[0] for name, values in {**walked, **fixed}.items()}
     if any(first.get(name) == 0 for name in fit.equation.positive):
         step = step[1:]
-        course = replace(course, at={name: value[1:] if np.ndim(value) else value for name, value in fixed.items()})
+        course = replace(course, at={name: np.asarray(v)[1:] if np.ndim(v) else v for name, v in fixed.items()})
     loss, draws = course.losses(step)
     low, high = np.full((2, len(step)), np.nan)
     if len(draws):

@@ -159,7 +159,7 @@ def describe_keys(schema: type = Question) -> Iterator[tuple[str, str, str]]:
     from pydantic import ConfigDict, TypeAdapter  # Takes a third of a second, for help alone.
 
     @functools.cache
-    def notes(owner: type) -> dict[str, Any]:
+    def notes(owner: type) -> dict[str, dict[str, str]]:
         owner.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)  # pyright: ignore[reportAttributeAccessIssue]
         return TypeAdapter(owner).json_schema()["properties"]
 

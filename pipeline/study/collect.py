@@ -282,7 +282,7 @@ def _is_point(point: Any) -> bool:
     return counts and right and isinstance(point["corpus"], str) and not math.isinf(point["loss"])
 
 
-def _facts(run: PlannedRun, trunk: PlannedRun, general: str) -> dict[str, Any]:
+def _facts(run: PlannedRun, trunk: PlannedRun, general: str) -> dict[str, str | float]:
     spec = run.spec
     size = model_size(spec.model, spec.sequence_length)
     replay = Fraction(spec.mixture.get(general, "0"))

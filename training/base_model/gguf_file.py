@@ -109,7 +109,7 @@ def convert_gguf(path: Path, folder: Path) -> None:
         SpecError: transformers cannot read its architecture or its tokenizer, weights are missing or of another shape,
             or the conversion would lose weights or keys, like a scaling of the rotary position embedding.
     """
-    given: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
+    given: dict[str, str | bool] = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
     try:
         with _quiet():
             loaded: Any = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **REPORTED, **given)

@@ -17,7 +17,7 @@ from typing import Any
 from training.corpora.documents import CorpusError, json_hash
 from training.corpora.language_model import model_fingerprint, start_token
 from training.corpora.reader import Documents, Reader, Row, Shard
-from training.corpora.source import Generation, Source
+from training.corpora.source import Generation, Sample, Source
 from training.corpora.tokenizer import load_tokenizer
 from training.durable import read_json, read_lines_whole, write_whole
 
@@ -82,7 +82,7 @@ class GeneratedReader(Reader):
         # torch is needed from here on.
         from training.corpora.text_sampler import TextSampler
 
-        sampler = TextSampler(how, _note(folder).get("threads"))
+        sampler = TextSampler(how, _measured(folder)[1])
         folder.mkdir(parents=True, exist_ok=True)
         start = barred = time.monotonic()
         sampled, report = 0, start + _FIRST_REPORT
@@ -117,7 +117,7 @@ class GeneratedReader(Reader):
         kept, _ = self._stored()
         if (missing := self.limit - kept.size) <= 0:
             return ""
-        speed = _note(samples_folder(self.source)).get("tokens_per_second")
+        speed, _ = _measured(samples_folder(self.source))
         measured = f"prepare measures the time in its first {_FIRST_REPORT:.0f} s"
         time_left = _remaining(missing, speed, kept) if speed else measured
         return f"the model has yet to write {missing:,} of {self.limit:,} tokens: {time_left}"
@@ -163,24 +163,24 @@ def _remaining(tokens: int, speed: float, kept: Documents) -> str:
     return f"{speed:,.0f} tokens/s, about {time_left} to go; safe to stop and repeat"
 
 
-def _note(folder: Path) -> dict[str, Any]:
-    """What an earlier process noted in the folder: speed and threads; empty: nothing."""
+def _measured(folder: Path) -> tuple[float | None, int | None]:
+    """Tokens a second and threads, as an earlier process noted them in the folder; None: nothing."""
     try:
-        return read_json(folder / _NOTE)
+        note = read_json(folder / _NOTE)
     except (OSError, ValueError):
-        return {}
+        return None, None
+    return note.get("tokens_per_second"), note.get("threads")
 
 
 def _file(folder: Path, number: int) -> Path:
     return folder / f"{number:06d}.jsonl"
 
 
-def _read(file: Path, size: int) -> list[dict[str, Any]]:
+def _read(file: Path, size: int) -> list[Sample]:
     try:
         rows = read_lines_whole(file)
     except ValueError:
         rows = []
-    fields = {"text", "tokens", "repetition"}
-    if len(rows) != size or not all(isinstance(row, dict) and row.keys() >= fields for row in rows):
+    if len(rows) != size or not all(isinstance(row, dict) and row.keys() >= {*Sample.__annotations__} for row in rows):
         raise CorpusError(f"{file}: damaged; remove it, and prepare samples it again")
     return rows

@@ -5,12 +5,20 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from training.corpora.documents import CorpusError
 from training.keys import Count, Natural, PositiveRatio, Ratio, Seed, Tokens, between, key_problems, one_of, up_to
 
 KINDS = ("installed-python", "files", "hub", "generated")
+
+
+class Sample(TypedDict):
+    """A document that a model wrote: its tokens with the end, and the ratio of its sequences that occurred before."""
+
+    text: str
+    tokens: int
+    repetition: float
 
 
 # Neither is frozen: OmegaConf would make them read-only in a question.

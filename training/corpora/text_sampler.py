@@ -11,7 +11,7 @@ from transformers import GenerationConfig, StoppingCriteriaList
 
 from training.corpora.documents import CorpusError, document_hash
 from training.corpora.language_model import open_model, start_token
-from training.corpora.source import Generation
+from training.corpora.source import Generation, Sample
 from training.corpora.tokenizer import id_count, load_tokenizer, vocabulary_problem
 from training.model import non_finite_weight
 
@@ -54,8 +54,8 @@ class TextSampler:
         self.threads = threads or self._faster_threads()
         """Threads of the CPU; another number may round differently, and then gives other text."""
 
-    def sample(self, number: int, progress: Callable[[int], object]) -> list[dict[str, Any]]:
-        """The documents of a batch, which follow from its number: text, tokens with the end, repetition.
+    def sample(self, number: int, progress: Callable[[int], object]) -> list[Sample]:
+        """The documents of a batch, which follow from its number.
 
         `progress` is called with the tokens so far.
         """
@@ -75,7 +75,7 @@ class TextSampler:
         first = torch.full((self._how.batch, 1), self._start, device=self._network.device)
         return self._network.generate(first, attention_mask=torch.ones_like(first), **settings)  # pyright: ignore
 
-    def _document(self, ids: list[int]) -> dict[str, Any]:
+    def _document(self, ids: list[int]) -> Sample:
         length = next((index for index, token in enumerate(ids) if token in self._ends), len(ids))
         # A cut may leave a part of a character.
         text = str(self._tokenizer.decode(ids[:length], skip_special_tokens=True)).rstrip("\ufffd")

@@ -73,8 +73,8 @@ class ProxyPath:
     weights: dict[str, list[Number]]
     mean: dict[str, list[Number]]
     """Mean of the weights over the steps so far."""
-    excess: dict[str, list[Number]]
-    """Excess loss over the reference, nats per token."""
+    excess: dict[str, list[Number | None]]
+    """Excess loss over the reference, nats per token; null: the domain was not read yet."""
 
 
 @dataclass(frozen=True)

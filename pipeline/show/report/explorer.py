@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -32,6 +32,22 @@ _CURVE = np.linspace(0.0, 1.0, 51)
 """Domain ratios of the loss curves."""
 _LENGTH_RANGE = (0.25, 8.0)
 """Shortest and longest run, relative to the shorter and the longer of the fitted run and the question's."""
+
+
+class Size(TypedDict):
+    """A position of the slider of sizes, with the loss before CPT by role."""
+
+    N: float
+    model: str | None
+    before: dict[str, float]
+
+
+class Length(TypedDict):
+    """A position of the slider of lengths, with the columns of the laws but N at the end of the run, by role."""
+
+    D: float
+    steps: int
+    at: dict[str, dict[str, float]]
 
 
 def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
@@ -62,7 +78,7 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
     return {
         "names": dict(zip(ROLES, evidence.corpora)),
         "tolerances": tolerances,
-        "sizes": [{**size, "beyond": _beyond(fits, {"N": size["N"]})} for size in sizes],
+        "sizes": [{**size, "beyond": _beyond(fits, {role: {"N": size["N"]} for role in fits})} for size in sizes],
         "lengths": [{"D": of["D"], "steps": of["steps"], "beyond": _beyond(fits, of["at"])} for of in lengths],
         # The smallest and the largest domain ratio that both fits saw.
         "fitted": [max(low, 1 - most), min(high, 1 - least)],
@@ -97,7 +113,7 @@ def explorer_parts(evidence: Evidence, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sizes(evidence: Evidence, target: Target) -> list[dict[str, Any]]:
+def _sizes(evidence: Evidence, target: Target) -> list[Size]:
     """N, model and loss before CPT of the measured models and of sizes between them."""
     assert evidence.points is not None
     measured = {target.N: target}
@@ -115,12 +131,12 @@ def _sizes(evidence: Evidence, target: Target) -> list[dict[str, Any]]:
         losses = ([of.before[corpus] for of in known] for corpus in evidence.corpora)
         return {role: float(np.interp(log_size, logs, values)) for role, values in zip(ROLES, losses)}
 
-    made = [{"N": of.N, "model": of.model, "before": before(log)} for of, log in zip(known, logs)]
-    made += [{"N": math.exp(at), "model": None, "before": before(at)} for at in between]
+    made = [Size(N=of.N, model=of.model, before=before(log)) for of, log in zip(known, logs)]
+    made += [Size(N=math.exp(at), model=None, before=before(at)) for at in between]
     return sorted(made, key=lambda size: size["N"])
 
 
-def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverage]) -> list[dict[str, Any]]:
+def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverage]) -> list[Length]:
     """D, steps and, by role, the columns of the laws at the end of runs of several lengths."""
     fitted, asked = evidence.question.continual.steps, target.steps
     low, high = _LENGTH_RANGE[0] * min(fitted, asked), _LENGTH_RANGE[1] * max(fitted, asked)
@@ -129,7 +145,9 @@ def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverag
     for run in (target.lasting(count) for count in sorted(steps)):
         with contextlib.suppress(ValueError):  # the schedule does not fit into a run so short
             at = {role: run.columns(corpus, fits[role]) for role, corpus in zip(ROLES, evidence.corpora)}
-            lengths.append({"D": run.D, "steps": run.steps, "at": at})
+            for columns in at.values():
+                columns.pop("N", None)
+            lengths.append(Length(D=run.D, steps=run.steps, at=at))
     return lengths
 
 
@@ -149,14 +167,14 @@ def _answers(
     fits: dict[str, Fit | LawAverage],
     of_target: Callable[[str, float, float], tuple[Fit | LawAverage, np.ndarray | None]],
     tolerances: list[float],
-    size: dict[str, Any],
-    length: dict[str, Any],
-) -> dict[str, Any]:
+    size: Size,
+    length: Length,
+) -> dict[str, list[list[float | None]]]:
     """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
     judged = {role: of_target(role, size["N"], length["D"]) for role in fits}
     given: dict[str, Any] = {f"{role}_errors": errors for role, (_, errors) in judged.items()}
     for role, columns in length["at"].items():
-        others = {name: value for name, value in columns.items() if name not in ("N", "D")}
+        others = {name: value for name, value in columns.items() if name != "D"}
         given[f"{role}_at"] = {**others, "loss_before": size["before"][role]}
     (general, _), (domain, _) = (judged[role] for role in ROLES)
     at_most = np.array(tolerances), size["before"]["general"]
@@ -175,12 +193,11 @@ def _listed(values: np.ndarray) -> list[list[float | None]]:
     return [[None if np.isnan(v) else int(v) if v == int(v) else float(v) for v in row] for row in values]
 
 
-def _beyond(fits: dict[str, Fit | LawAverage], at: dict[str, Any]) -> list[str]:
-    """How far the columns of a run lie outside the fitted points: a line a column."""
+def _beyond(fits: dict[str, Fit | LawAverage], at: dict[str, dict[str, float]]) -> list[str]:
+    """How far columns, by role, lie outside the fitted points: a line a column."""
     lines = {}
     for role, fit in fits.items():
-        columns = {name: value for name, value in at.get(role, at).items() if name in fit.ranges}
-        columns.pop("N", None) if role in at else None
+        columns = {name: value for name, value in at[role].items() if name in fit.ranges}
         for line in beyond(role, fit, pd.DataFrame([columns])) if columns else []:
             words = line.removeprefix(f"{role}: ")
             lines.setdefault(words.split(" ")[0], words)

@@ -4,7 +4,6 @@ import datetime
 import itertools
 from collections import Counter, defaultdict
 from importlib.metadata import version
-from typing import Any
 
 from fitting import LAWS, LawAverage
 from fitting.schedule import LAMBDA
@@ -127,11 +126,11 @@ def _seconds(evidence: Evidence) -> dict[tuple[str, str], float]:
     return seconds
 
 
-def record(evidence: Evidence) -> dict[str, Any]:
+def record(evidence: Evidence) -> dict[str, Table | bool]:
     """Cost and provenance, as templates/provenance.html shows it."""
     software, started = _software(evidence)
-    made = {"cost": _measured_cost(evidence), "software": software, "texts": _texts(evidence)}
-    return {**made, "started": started, "kept": evidence.kept_steps is not None}
+    tables = {"cost": _measured_cost(evidence), "software": software, "texts": _texts(evidence)}
+    return {**tables, "started": started, "kept": evidence.kept_steps is not None}
 
 
 def _measured_cost(evidence: Evidence) -> Table:
@@ -156,7 +155,7 @@ def _software(evidence: Evidence) -> tuple[Table, bool]:
     """Software, machine and time of the runs, and whether any attempt tells of them."""
     seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for record in itertools.chain(*evidence.attempts.values()):
-        facts: dict[str, Any] = dict(record.get("packages", {}))
+        facts: dict[str, str | float | None] = dict(record.get("packages", {}))
         for name in ("python", "git", "device", "engine", "precision", "threads"):
             facts[_FACTS.get(name, name)] = record.get(name)
         for name, value in facts.items():

@@ -99,6 +99,6 @@ def _has_step(line: Any) -> bool:
     return isinstance(line, dict) and type(line.get(STEP)) is int and 0 <= line[STEP] < 2**53
 
 
-def _finite(values: dict[str, Any]) -> Row:
-    numbers = {key: value for key, value in values.items() if type(value) in (int, float)}
+def _finite(values: dict[str, float | None]) -> Row:
+    numbers = {key: value for key, value in values.items() if value is not None and type(value) in (int, float)}
     return {key: float(value) for key, value in numbers.items() if abs(value) <= sys.float_info.max}

@@ -39,7 +39,7 @@ class TrackedRun:
                 self.run.log(row, step=len(self._logged))
                 self._logged.add(key)
 
-    def end(self, exit_code: int, summary: dict[str, Any]) -> None:
+    def end(self, exit_code: int, summary: dict[str, str | int]) -> None:
         """Close it, and write the marker of a complete copy; wandb's error where it did not finish in time."""
         self.run.summary.update(summary)
         self.run.finish(exit_code=exit_code)

@@ -8,7 +8,6 @@ weights found (iterated DoReMi, section 2), until they no longer change.
 import dataclasses
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 from pipeline.goals.weights.artifacts import Details, Proposal, ProxyPath, ProxyRound
 from pipeline.goals.weights.mixtures import (
@@ -25,7 +24,7 @@ from pipeline.goals.weights.mixtures import (
 )
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
-from training.domain_weights import read_path
+from training.domain_weights import LoggedWeights, read_path
 from training.spec import Reweighting
 
 SETTLED = 1e-3
@@ -48,7 +47,7 @@ class Round:
         """References before proxies."""
         return [*(reference for reference, _ in self.pairs), *(proxy for _, proxy in self.pairs)]
 
-    def paths(self, context: Context) -> list[list[dict[str, Any]]]:
+    def paths(self, context: Context) -> list[list[LoggedWeights]]:
         """The logs of the proxies' weights, one a seed."""
         return [read_path(context.study.runs / proxy.name) for _, proxy in self.pairs]
 
@@ -81,12 +80,16 @@ def rounds(context: Context) -> Iterator[tuple[Round, dict[str, float] | None]]:
             return
 
 
-def thinned(path: list[dict[str, Any]]) -> ProxyPath:
+def thinned(path: list[LoggedWeights]) -> ProxyPath:
     """A proxy's weights for a figure, of some 50 steps."""
     lines = path[(len(path) - 1) % THIN :: THIN]
-    parts = ("weights", "mean", "excess")
-    columns = ({domain: [line[part][domain] for line in lines] for domain in lines[-1][part]} for part in parts)
-    return ProxyPath([line["step"] for line in lines], *columns)
+    domains = lines[-1]["weights"]
+    return ProxyPath(
+        [line["step"] for line in lines],
+        weights={domain: [line["weights"][domain] for line in lines] for domain in domains},
+        mean={domain: [line["mean"][domain] for line in lines] for domain in domains},
+        excess={domain: [line["excess"][domain] for line in lines] for domain in domains},
+    )
 
 
 def _change(before: dict[str, Fraction], after: dict[str, Fraction]) -> float:

@@ -4,12 +4,13 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 from rich.console import Console
 
 from pipeline.cli import verbs
 from pipeline.goals.registry import read_question
-from pipeline.goals.weights.artifacts import WeightsRecommendation
-from pipeline.goals.weights.methods.doremi import DOREMI
+from pipeline.goals.weights.artifacts import ProxyPath, WeightsRecommendation
+from pipeline.goals.weights.methods.doremi import DOREMI, thinned
 from pipeline.goals.weights.mixtures import base_weights, limit_weights, mixture_run, shared_pretraining
 from pipeline.launch.slurm.arrays import submit_runs
 from pipeline.plan.cost import run_flops
@@ -18,7 +19,7 @@ from pipeline.question.schema import Question
 from pipeline.show.report.weights_figures import weights_by_step
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, study_of
-from training.domain_weights import read_path
+from training.domain_weights import LoggedWeights, read_path
 from training.run import Exit
 
 QUIET = Console(quiet=True)
@@ -84,6 +85,13 @@ def test_weights_beyond_the_text_go_to_the_others() -> None:
     free = {"a": 0.7, "b": 0.3}
     assert limit_weights(free, {"a": 1.0, "b": 0.4}) == free
     assert limit_weights(free, {"a": 0.3, "b": 0.4}) == free
+
+
+def test_a_domain_that_was_not_read_yet_can_be_read_back() -> None:
+    equal = {"a": 0.5, "b": 0.5}
+    lines = [LoggedWeights(step=step, weights=equal, mean=equal, excess={"a": 0.1, "b": None}) for step in (1, 5)]
+    path = TypeAdapter(ProxyPath)
+    assert path.validate_json(path.dump_json(thinned(lines))) == thinned(lines)
 
 
 @pytest.mark.slow
