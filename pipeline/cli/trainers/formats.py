@@ -332,10 +332,6 @@ def _dataset(corpus: TrainerCorpus, keys: tuple[str, ...], local: Mapping[str, o
     return {key: value for key, value in zip(keys, (source.name, source.subset, source.split)) if value}
 
 
-def _glob(corpus: TrainerCorpus) -> Settings:
-    return {"data_files": corpus.text} if corpus.ending else {}
-
-
 def _tokenised(corpus: TrainerCorpus) -> str:
     """What preprocess_data.py of Megatron-LM and of NeMo call a tokenised corpus."""
     return f"{corpus.name}_{corpus.source.column}_document"
