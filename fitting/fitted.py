@@ -254,7 +254,7 @@ class Fit:
             lines.append(f"Decided by the weak prior more than by the points: {', '.join(by_prior)}.")
         if self.fixed:
             lines.append(f"Given and not fitted: {', '.join(f'{n} = {self.params[n]:.4g}' for n in self.fixed)}.")
-        inside = (f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in self.ranges.items())
+        inside = (f"{name} {low:.4g} to {high:.4g}{UNITS.get(name, '')}" for name, (low, high) in self.ranges.items())
         lines.append(f"Fitted points: {', '.join(inside)}.")
         if self.seed_noise is not None:
             lines.append(f"Runs that differ in their seed alone differ by {self.seed_noise:.2%} of the loss.")
@@ -301,6 +301,7 @@ class Fit:
 
 
 ERRORS_PER_DRAW = 10
+UNITS = {"N": " billion parameters", "D": " billion tokens"}
 UNSAVED = ("residuals", "optimum", "schedules", "own_law")
 
 

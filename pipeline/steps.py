@@ -15,12 +15,11 @@ from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
 from pipeline.plan.machine import measure_machine
-from pipeline.plan.prepare import changed_corpora, generation_lines, prepare_corpora, sources_of
+from pipeline.plan.prepare import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
 from pipeline.plan.runs import by_domain, estimate
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.show.conclusion import outdated
 from pipeline.show.report.pages import write_pages
 from pipeline.show.tables import cost_table
 from pipeline.show.terminal import answer_items, print_items, shown
@@ -43,11 +42,12 @@ def prepare(context: Context, console: Console) -> Exit:
     """Tokenise the corpora, and measure the speed of the models in each precision."""
     question, study = context.question, context.study
     study.folder.mkdir(parents=True, exist_ok=True)
+    if not context.is_prepared:
+        # Whether the text, or what a model has yet to write in hours, will be enough is known before.
+        runs = goal_of(question).runs(estimate(question))
+        print_items([f"note: {line}" for line in short_texts(question, runs)], console)
     if (code := launcher_of(question).prepare(context, console)) is not None:
         return code
-    if generation_lines(question):
-        # Writing takes hours: whether it will be enough is known before.
-        goal_of(question).runs(estimate(question))
     prepare_corpora(question, console.print, console)
     measure_machine(context.fresh(), console.print)
     return Exit.DONE
@@ -166,12 +166,14 @@ def confirm(context: Context, console: Console) -> Exit:
     if any(run.imported for run in context.plan):
         runs = goal.imported_runs(context)
     else:
+        if late := [run for run in not_collected(context) if study.state(run) == "done"]:
+            again = ", ".join(f"cptlaw {name} {study.folder}" for name in ("collect", "fit", "recommend"))
+            count = f"{len(late)} runs for the fit, like {late[0].name}"
+            raise StudyError(f"{study.folder}: {count}, ended since cptlaw collect; run {again} first")
         estimated = dataclasses.replace(
             context, given_manifest=planned_corpora(context), given_precision=context.known_precision or "fp32"
         )
         runs = goal.confirmation_runs(estimated)
-        if not question.goal_kind.many_domains and (why := outdated(context, Recommendation.read(study))):
-            console.print(f"note: the recommendation is out of date: {why}; cptlaw fit {study.folder} comes first")
         add_to_plan(study, runs)
 
         def ended() -> bool:
@@ -226,7 +228,7 @@ def _is_answered(context: Context) -> bool:
     same_laws = all({*of_law} == {*question.law} for of_law in answer.fit_points.values())
     goal = goal_of(question)
     assert isinstance(goal, LawGoal)
-    same = answer.goal == question.goal and same_laws and not goal.asked_otherwise(question, answer)
+    same = answer.goal == question.goal and same_laws and not goal.outdated(context, answer)
     return same and are_all_fitted(answer.fit_points, context.points, question.law)
 
 

@@ -110,11 +110,14 @@ def beyond(name: str, fit: Fit | LawAverage, frame: pd.DataFrame) -> list[str]:
         # s2 of fitted points is a spline's, good to this part of it.
         margin = 1e-4 * max(abs(low), abs(high))
         values = frame[column].to_numpy(dtype=float)
+        unit = " billion" * (column in ("N", "D"))
         for value, end, side in ((values.max(), high, "largest"), (values.min(), low, "smallest")):
             if low - margin <= value <= high + margin or (value < low) != (side == "smallest"):
                 continue
             far = f"{value / end:.3g} times" if end > 0 and value > 0 else f"{value - end:+.3g} from"
-            lines.append(f"{name}: {column} = {value:.4g} is beyond the points, {far} the {side} fitted ({end:.4g})")
+            lines.append(
+                f"{name}: {column} = {value:.4g}{unit} is beyond the points, {far} the {side} fitted ({end:.4g})"
+            )
     return lines
 
 

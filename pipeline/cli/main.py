@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 
-from pipeline.cli.verb_table import HELP, HYDRA_OPTIONS, VERBS
+from pipeline.cli.verb_table import EXIT_CODES, HELP, HYDRA_OPTIONS, VERBS
 from training.stop import end_in_time, ignore_signals, interrupt_on_signals, leave_on_signals
 
 
@@ -33,7 +33,8 @@ def run(arguments: Sequence[str], loaded: Callable[[], object] = lambda: None) -
     words = [word for word in arguments if word != "--debug"]
     if not words or words[0] in ("-h", "--help", "help"):
         width = max(map(len, VERBS))
-        print(HELP.format(verbs="\n".join(f"  {name:{width}}  {verb.help}" for name, verb in VERBS.items())), end="")
+        verbs = "\n".join(f"  {name:{width}}  {verb.help}" for name, verb in VERBS.items())
+        print(HELP.format(verbs=verbs, codes=EXIT_CODES), end="")
         return 0 if words else 2
     if " ".join(words[:2]) in VERBS:
         words[:2] = [" ".join(words[:2])]

@@ -79,6 +79,10 @@ examples:
 cptlaw VERB --help lists the keys that people set first, --help all every key, --help goal those of a section. Overrides
 follow Hydra: group=word of conf/, key=value, 'key=[a,b]'; so do --cfg job, which prints the question, and --info.
 status, plan, fit, recommend and confirm take --json. eval "$(cptlaw -sc install=bash)": the shell completes by Tab.
-exit codes: 0 done, 1 crash, a failed run, or nothing meets the goal, 2 bad configuration, 3 input missing or disk full,
-75 stopped or waiting, no error: remove the file STOP of the study if there is one, and give the command again
+exit codes: {codes}
 """
+
+EXIT_CODES = """0 done; 1 a run failed, nothing meets the goal, or an error of the program (--debug shows where);
+2 bad configuration; 3 input missing or disk full; 75 stopped or waiting: remove the file STOP of the study if there is
+one, and give the command again"""
+"""README has the same words."""

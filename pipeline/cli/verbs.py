@@ -113,6 +113,9 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
             command = [*verb.split(), *same]
         elif code != Exit.DONE and verb == "recommend":
             command = ["report", folder]
+        elif verb == "status" and (running := _running(context)):
+            told = f"cptlaw train {folder} shows their progress, and ends when all runs are done"
+            console.print(f"running now: {running}; {told}", highlight=False, soft_wrap=True)
         elif code == Exit.DONE and not _is_queued(context):
             step = step_after(ended.get(verb, verb), context)
             on_words = step in ("prepare", "plan") and folder not in words
@@ -130,6 +133,12 @@ def _open(study: Study, console: Console) -> None:
 def _is_queued(context: Context) -> bool:
     """Whether jobs of a cluster go on with the study."""
     return context.question.launcher.elsewhere and (not context.is_prepared or bool(open_runs(context)))
+
+
+def _running(context: Context) -> int:
+    """How many runs a process of this machine, or of another, trains now."""
+    rows = [] if context.question.launcher.elsewhere else open_runs(context)
+    return sum(row.state == "running" for row in statuses(context.study, rows, context.question.launcher.stale_after))
 
 
 def _question(verb: str, rest: list[str]) -> Question:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
@@ -16,11 +15,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from pipeline.plan.cost import run_flops
-from pipeline.plan.duration import wall_seconds
 from pipeline.plan.machine import gpus, workers
 from pipeline.question.schema import Question
-from pipeline.study.context import Context, context_of
-from pipeline.study.folder import PlannedRun, Study, StudyError
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun, Study
 from pipeline.study.number_format import duration
 from pipeline.study.status import RunStatus, print_failed, statuses
 from training.attempt import attempts
@@ -30,6 +28,8 @@ from training.stop import answer_signal
 ENDED = ("done", "failed")
 _LOG_SECONDS = 15.0
 """Between two lines of progress in a log; after ten minutes four times as long."""
+_SPEED_SECONDS = 5.0
+"""From the first step until a speed is known."""
 _MOST_LISTED = 12
 """Runs that are shown at once."""
 
@@ -67,12 +67,9 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
     count = min(workers(question), sum(study.state(run) == "open" for run in plan))
     (study.folder / "logs").mkdir(exist_ok=True)
     start = partial(_start, study, question, [] if only is None else ["--only", ",".join(only)])
-    expected = None
-    with contextlib.suppress(StudyError):
-        expected = wall_seconds(context_of(question), [row.run for row in rows if row.state not in ENDED])
     processes = [start(number) for number in range(count)]
     try:
-        with _ProgressDisplay(rows, expected, console) as display:
+        with _ProgressDisplay(rows, console) as display:
             _watch(processes, start, read, display)
     except KeyboardInterrupt:
         answer_signal()
@@ -159,12 +156,13 @@ def _helping(study: Study, running: list[RunStatus], waits: bool) -> str:
 class _ProgressDisplay:
     """Progress bars on a terminal, of all runs and of each that is trained now; plain lines in a log."""
 
-    def __init__(self, rows: list[RunStatus], expected: float | None, console: Console) -> None:
-        """`expected` are the seconds until the runs are done, as far as that is known before they start."""
-        self._console, self._expected = console, expected
+    def __init__(self, rows: list[RunStatus], console: Console) -> None:
+        self._console = console
         self._tokens = sum(row.run.spec.tokens for row in rows)
         self._flops = {row.run.name: run_flops(row.run.spec) for row in rows}
-        self._start, self._before = time.monotonic(), self._worked(rows)
+        self._start, self._before = time.monotonic(), self._work(rows)[0]
+        self._since: tuple[float, float] | None = None
+        self._left: tuple[float, float] | None = None
         self._shown = {row.run.name for row in rows if row.state == "done"}
         self._last_line = -_LOG_SECONDS
         # A fixed width each but the last, which is cut at the right: what comes first says most.
@@ -209,21 +207,30 @@ class _ProgressDisplay:
                 self._bars.update(self._of_run[name], completed=row.step, facts=_step_and_facts(row))
             return
         now = time.monotonic()
-        if now - self._last_line > (_LOG_SECONDS if now - self._start < 600 else 4 * _LOG_SECONDS):
+        if running and now - self._last_line > (_LOG_SECONDS if now - self._start < 600 else 4 * _LOG_SECONDS):
             self._last_line = now
             self._console.print("; ".join([facts, *(f"{row.run.name} {_step_and_facts(row)}" for row in running)]))
 
-    def _worked(self, rows: list[RunStatus]) -> float:
-        """FLOPs that need no more work, those of failed runs included."""
-        parts = ((row, 1.0 if row.state == "failed" else row.step / row.run.spec.steps) for row in rows)
-        return sum(self._flops[row.run.name] * part for row, part in parts)
+    def _work(self, rows: list[RunStatus]) -> tuple[float, float]:
+        """FLOPs of the steps so far, and of those left in runs that have not ended."""
+        done = {row.run.name: self._flops[row.run.name] * row.step / row.run.spec.steps for row in rows}
+        left = (self._flops[row.run.name] - done[row.run.name] for row in rows if row.state not in ENDED)
+        return sum(done.values()), sum(left)
 
     def _seconds_left(self, rows: list[RunStatus]) -> float | None:
-        """Seconds until all runs are done, by the speed since the start; None: not known yet."""
-        elapsed, worked = time.monotonic() - self._start, self._worked(rows)
-        if worked > self._before:
-            return elapsed * (sum(self._flops.values()) - worked) / (worked - self._before)
-        return None if self._expected is None else max(self._expected - elapsed, 0.0)
+        """Seconds until all runs are done, by the speed since the first step; None: not known yet."""
+        now, (done, left) = time.monotonic(), self._work(rows)
+        if self._since is None and done > self._before:
+            self._since = now, done
+        if self._since is None or now - self._since[0] < _SPEED_SECONDS or done <= self._since[1]:
+            return None
+        seconds = left * (now - self._since[0]) / (done - self._since[1])
+        if self._left is not None:
+            expected = max(self._left[1] - (now - self._left[0]), 0.0)
+            # What grows by less than this is noise of evaluations and starts.
+            seconds = expected if expected < seconds < 1.25 * expected else seconds
+        self._left = now, seconds
+        return seconds
 
 
 def _step_and_facts(row: RunStatus) -> str:

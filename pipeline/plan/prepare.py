@@ -1,7 +1,7 @@
 """Corpora and tokenizer of a question, prepared once."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,17 +9,24 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pipeline.plan.model_shape import MODEL_FILES, TOKENIZER_FILES, hub_directory, is_hub_name
+from pipeline.plan.token_supply import demand_of
 from pipeline.question.data import below, data_folder, real_file
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun
+from pipeline.study.number_format import quantity
 from training.corpora.documents import CorpusError
 from training.corpora.generated import GeneratedReader
+from training.corpora.listing import list_files
 from training.corpora.locations import is_url, location, refuse_unreadable
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, begin, changed_text, prepare
 from training.corpora.reader import Bar
 from training.corpora.source import Generation, Source
 from training.spec import SpecError
+
+PLAIN, COMPRESSED, BYTES_A_TOKEN = (".txt", ".jsonl", ".ndjson"), 3, 3
+"""Endings of text as it is, how much longer other files' text is, and bytes of a token: few, so as not to cry wolf."""
 
 
 def prepare_corpora(question: Question, log: Callable[[str], object], console: Console | None = None) -> Manifest:
@@ -30,6 +37,21 @@ def prepare_corpora(question: Question, log: Callable[[str], object], console: C
     sources, choice, ratio = sources_of(question), _tokenizer(question), question.corpora.validation_ratio
     with progress_bar(console) as bar:
         return prepare(sources, choice, data_folder(question), validation_ratio=ratio, progress=log, bar=bar)
+
+
+def short_texts(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    """A line for each corpus of local files that look too short for the runs, before anything is tokenised."""
+    for name, source in sources_of(question).items():
+        if source.kind != "files" or question.allow_repeats or is_url(source.path):
+            continue
+        sizes = [(file.lower(), path.stat().st_size) for file, path in list_files(source.path).files]
+        size = sum(bytes_ * (1 if file.endswith(PLAIN) else COMPRESSED) for file, bytes_ in sizes)
+        demand = max((demand_of(run, name) for run in runs if name in run.spec.mixture), default=0)
+        if size / BYTES_A_TOKEN < demand:
+            yield (
+                f"corpora.sources.{name}: some {quantity(size / BYTES_A_TOKEN)} tokens in {size / 1e6:.1f} MB of text, "
+                f"a run reads {quantity(demand)}: give more text, fewer steps, or allow_repeats=true"
+            )
 
 
 def changed_corpora(context: Context) -> list[str]:

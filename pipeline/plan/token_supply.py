@@ -12,11 +12,11 @@ def supply_problems(runs: list[PlannedRun], context: Context) -> Iterator[str]:
     """A message for each corpus that some run would read more than once."""
     for corpus, prepared in context.manifest.corpora.items():
         readers = (run for run in runs if corpus in run.spec.mixture)
-        largest = max(readers, key=lambda run: _demand(run, corpus), default=None)
+        largest = max(readers, key=lambda run: demand_of(run, corpus), default=None)
         if largest is None:
             continue
         length = largest.spec.sequence_length
-        demand = _demand(largest, corpus)
+        demand = demand_of(largest, corpus)
         available = max(prepared.tokens["train"] - 1, 0) // length * length
         if available == 0:
             yield f"corpora.sources.{corpus}: {prepared.tokens['train']} tokens, less than one sequence of {length}"
@@ -27,7 +27,7 @@ def supply_problems(runs: list[PlannedRun], context: Context) -> Iterator[str]:
             )
 
 
-def _demand(run: PlannedRun, corpus: str) -> int:
+def demand_of(run: PlannedRun, corpus: str) -> int:
     """Tokens that a run reads of a corpus in all its phases, whole sequences; a branch with those of its trunk."""
     sequences = (math.ceil(Fraction(mixture[corpus]) * (end - first)) for first, end, mixture in run.spec.mixtures)
     return sum(sequences) * run.spec.sequence_length

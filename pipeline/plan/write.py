@@ -76,6 +76,10 @@ def _is_of_question(context: Context, run: PlannedRun) -> bool:
         return False
     if question.goal_kind.many_domains or run.imported:
         return True
+    # Other goals choose the model or the length themselves.
+    asked = (question.model.name, question.target.steps)
+    if question.goal_kind.design_question == "trade_off" and (run.model, run.spec.steps) != asked:
+        return False
     begun = question.launcher.elsewhere or (context.study.runs / run.name).exists()
     corpora, spec = question.corpora, run.spec
     domain = next((name for name in spec.mixture if name != corpora.general), "")

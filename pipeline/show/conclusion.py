@@ -12,12 +12,13 @@ from pipeline.goals.registry import goal_of
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, read_if_there
 from pipeline.study.context import Context
-from pipeline.study.fits import are_all_fitted
-from pipeline.study.folder import IMPORTED, StudyError
+from pipeline.study.folder import IMPORTED
 from pipeline.study.number_format import percent, quantity
 
 WIDEST = 0.5
 """A wider 90% interval of the domain ratio says too little to train on its centre."""
+LEAST_WIDTH = 0.01
+"""Half-width of an interval of the loss increase that is not too wide, whatever the tolerance."""
 MISSED = 0.1
 """A loss increase further from the tolerance than this part of it, and than .1%, misses it."""
 
@@ -36,6 +37,8 @@ class Conclusion:
     """How many measured losses are inside their intervals."""
     remedy: str = ""
     """What would tell, a sentence; empty where the answer is known."""
+    is_outdated: bool = False
+    """Whether the answer is of other points or another question."""
 
     @property
     def lines(self) -> list[str]:
@@ -54,11 +57,12 @@ def conclude(context: Context, answer: Recommendation | None, confirmation: Conf
     domain, study = context.question.corpora.domain, _words(context)
     if answer is None:
         return Conclusion(f"which domain ratio of {domain}? No recommendation yet", False)
-    if why := outdated(context, answer):
+    goal = goal_of(context.question)
+    assert isinstance(goal, LawGoal)
+    if why := goal.outdated(context, answer):
+        line = f"which domain ratio of {domain}? The recommendation is out of date: {why}"
         remedy = f"Run cptlaw fit {study}, then cptlaw recommend {study}, with the question that is meant."
-        return Conclusion(
-            f"which domain ratio of {domain}? The recommendation is out of date: {why}", False, remedy=remedy
-        )
+        return Conclusion(line, False, remedy=remedy, is_outdated=True)
     if answer.mixture is None:
         return Conclusion(f"no mixture keeps {answer.target.model} within the tolerance", False)
     if confirmation is not None and not confirmation.is_of(answer, domain):
@@ -66,6 +70,8 @@ def conclude(context: Context, answer: Recommendation | None, confirmation: Conf
     found = _Measured(context.question, answer, confirmation) if confirmation else None
     verdict, inside = (found.verdict, found.inside) if found else (Conclusion.verdict, Conclusion.inside)
     unknown = _unknown(domain, answer) if not found or found.outcome.verdict != CONFIRMED else ""
+    if found and not found.failure and found.outcome.verdict != CONFIRMED:
+        unknown = unknown or found.too_wide
     if line := unknown or (found.failure if found else ""):
         verdict = f"{verdict}, which says little" if found and unknown and not found.failure else verdict
         return Conclusion(line, False, verdict, inside, f"What would tell: {_remedy(context, answer)}.")
@@ -79,24 +85,6 @@ def conclude(context: Context, answer: Recommendation | None, confirmation: Conf
     elif found.remark:
         headline += f"; {found.remark}"
     return Conclusion(headline, True, verdict, inside)
-
-
-def outdated(context: Context, answer: Recommendation) -> str:
-    """Why an answer is not of the question, the plan or the points as they are now; empty: it is."""
-    question, goal = context.question, goal_of(context.question)
-    assert isinstance(goal, LawGoal)
-    if changed := goal.asked_otherwise(question, answer):
-        own, other = (" ".join(f"{key}={pair[side]}" for key, pair in changed.items()) for side in (0, 1))
-        return f"it answers {own}, {other} is asked"
-    try:
-        points = context.points
-    except StudyError:
-        return ""
-    if answer.fit_points and not are_all_fitted(answer.fit_points, points, question.law):
-        return "it was not fitted to the points and laws that there are now"
-    planned, fitted = {run.name for run in context.plan}, set(points.loc[points["role"] == "fit", "run"])
-    gone = len(fitted - planned)
-    return f"{gone} of the {len(fitted)} runs behind it are not in the plan any more" if gone and planned else ""
 
 
 def _unknown(domain: str, answer: Recommendation) -> str:
@@ -164,6 +152,21 @@ class _Measured:
         inside = sum(row.inside for row in self.rows)
         seeds = "by one seed" if self.outcome.seeds == 1 else "but the places cannot be told apart"
         return f"{'as predicted' if inside == len(self.rows) else 'nearly as predicted'}, {seeds}"
+
+    @property
+    def too_wide(self) -> str:
+        """That the interval of the loss increase is wider than what is asked, so that nothing confirms it; or empty."""
+        loss, row, tolerance = self.answer.predicted.get(self.general), self.ends[self.general], self.outcome.tolerance
+        if tolerance is None or loss is None:
+            return ""
+        half = (loss.high - loss.low) / 2 / row.before
+        if half <= max(abs(tolerance), LEAST_WIDTH):
+            return ""
+        return (
+            f"{self.ratio} is not confirmed: the prediction is too wide for that, {half:.1%} to either side where "
+            f"{_asked(tolerance)}; measured by itself the loss on {self.general} "
+            f"{_changed(row.measured / row.before - 1)}"
+        )
 
     @property
     def inside(self) -> str:

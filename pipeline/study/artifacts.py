@@ -244,6 +244,8 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     """One for each of goal.change_at."""
     gain: Number | None = None
     """Domain loss at the smallest fitted domain ratio less that at the answer, nats per token; None: not known."""
+    points: str = ""
+    """`points_digest` of the points behind it; empty: not recorded."""
 
     @property
     def identity(self) -> str:

@@ -29,6 +29,8 @@ SPLITS = ("size", "tokens", "ratio", "size-and-tokens")
 
 HELD_OUT = ("run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split")
 """Columns of held_out.parquet."""
+POINTS = "fits/points.txt"
+"""Holds `points_digest` of the points that the fits have read."""
 Numbers = dict[str, float]
 
 
@@ -95,6 +97,12 @@ def are_all_fitted(
     )
 
 
+def points_digest(points: pd.DataFrame) -> str:
+    """A text that changes with any point of a run for the fit, whatever their order."""
+    rows = first_mixture(points[points["role"] == "fit"])[["run", "corpus", "step", "loss"]]
+    return f"{len(rows)}-{int(pd.util.hash_pandas_object(rows, index=False).sum()):016x}"
+
+
 def first_mixture(points: pd.DataFrame) -> pd.DataFrame:
     """The points before their run's mixture has changed, since laws know runs of one mixture."""
     return points[points["mixture_phase"] == 1] if "mixture_phase" in points else points
@@ -152,6 +160,7 @@ def fit_all(
         for corpus in corpora:
             fits[corpus].pop(name, None)
             fit_file(study, corpus, name).unlink(missing_ok=True)
+    write_whole(study.folder / study.fitted(POINTS), points_digest(points) + "\n")
     return fits
 
 
@@ -164,6 +173,13 @@ def fitted_together(question: Question, corpora: tuple[str, ...]) -> list[tuple[
 def fit_file(study: Study, corpus: str, law: str) -> Path:
     """Where the fit of a law to a corpus is."""
     return study.folder / study.fitted("fits") / f"{corpus}-{law}.json"
+
+
+def refuse_other_points(study: Study, points: pd.DataFrame) -> None:
+    """Raise StudyError where the fits have read other points than there are now; studies of old do not say."""
+    path = study.folder / study.fitted(POINTS)
+    if path.exists() and read_text(path).strip() != points_digest(points):
+        raise StudyError(f"{path.parent}: fitted to other points than there are now; run cptlaw fit {study.folder}")
 
 
 def held_out_file(study: Study) -> Path:

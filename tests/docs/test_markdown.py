@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from pipeline.cli.verb_table import EXIT_CODES
 from pipeline.question.messages import describe_keys
 from tests.docs.pages import ROOT, read
 
@@ -26,6 +27,10 @@ def test_links_lead_somewhere(page):
         there = (ROOT / "docs" / page).parent / path if path else ROOT / "docs" / page
         assert there.exists(), target
         assert not anchor or anchor in _anchors(there.read_text(encoding="utf-8")), target
+
+
+def test_exit_codes_have_the_words_of_the_help():
+    assert " ".join(EXIT_CODES.split()) in " ".join(read("../README.md").replace("`", "").split())
 
 
 @pytest.mark.parametrize("page", [*PAGES, "../README.md", "../CONTRIBUTING.md"])

@@ -1,6 +1,7 @@
 """Which steps are left, and how they are taken: for each domain, up to what is queued, with a report after failures."""
 
 import dataclasses
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,14 +10,18 @@ import pytest
 from rich.console import Console
 
 from pipeline import steps
-from pipeline.goals.registry import read_question
-from pipeline.question.schema import Question
+from pipeline.cli import verbs
+from pipeline.goals.ratio.law_goal import LawGoal
+from pipeline.goals.registry import goal_of, read_question
+from pipeline.question.schema import LawConfig, Question
 from pipeline.show.report.pages import write_pages
 from pipeline.steps import STEPS, Step, go_on, next_steps
+from pipeline.study import collect
 from pipeline.study.artifacts import Machine, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError, question_yaml
 from tests.pipeline.show.report.report_study import long_corpora, whole_study
+from training.attempt import claim
 from training.run import Exit
 
 TWO_DOMAINS = ["experiment=dcpt-six-small", "corpora.folder=there", "corpora.domains=[law,music]", "corpora.domain=law"]
@@ -97,10 +102,100 @@ def test_planning_another_question_says_what_changes_and_leaves_its_runs_out(
     begun, printed = planned()
     assert begun == [first.name]
     assert "1 run is not of this question and left out" in printed
+    kept = confirmed.fresh().plan
     other, printed = planned(global_batch=8)
     assert other == []
     assert "study.yaml: the question of later commands changes: target.global_batch=8 (was 16)" in printed
     assert "1 run is not of this question and left out; their files stay" in printed
+    confirmed.study.write_plan(kept)
+    assert planned(steps=asked.target.steps // 2)[0] == []
+
+
+def _change_a_loss(context: Context) -> Context:
+    points = context.points.copy()
+    points.loc[points["role"] == "fit", "loss"] += 1e-6
+    collect._write(points, context.study.folder / "points.parquet", 0.999)
+    return context.fresh()
+
+
+def _forget_a_fitted_point(context: Context) -> Context:
+    for path in (context.study.folder / "fits").glob("*.json"):
+        path.write_text(
+            re.sub(r'"n_points": (\d+)', lambda found: f'"n_points": {int(found[1]) - 1}', path.read_text())
+        )
+    return context.fresh()
+
+
+def _end_a_run_again(context: Context) -> Context:
+    name = next(run.name for run in context.plan if run.role == "fit")
+    (context.study.runs / name / "DONE").write_text('{"points": 1}')
+    return context.fresh()
+
+
+def _allow_more(context: Context) -> Context:
+    goal = dataclasses.replace(context.question.goal, tolerance=0.2)
+    return context.asking(dataclasses.replace(context.question, goal=goal))
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            _change_a_loss,
+            "out of date: it was not fitted to the points that there are now; run cptlaw fit",
+        ),
+        (_forget_a_fitted_point, "out of date: the laws were fitted anew since; run cptlaw fit"),
+        (
+            _end_a_run_again,
+            "1 runs for the fit, like .*, ended since cptlaw collect; run cptlaw collect .*, cptlaw fit",
+        ),
+        (
+            _allow_more,
+            "answers goal.tolerance=.*, but goal.tolerance=0.2 is asked; give goal.tolerance=",
+        ),
+    ],
+)
+def test_an_answer_that_is_out_of_date_is_not_confirmed(confirmed: Context, change, line: str, monkeypatch) -> None:
+    monkeypatch.setattr(Context, "is_prepared", True)
+    steps.plan(confirmed, Console(quiet=True))
+    before = confirmed.study.plan_file.read_bytes()
+    with pytest.raises(StudyError, match=line) as error:
+        steps.confirm(change(confirmed), Console())
+    assert "\n" not in str(error.value)
+    assert confirmed.study.plan_file.read_bytes() == before
+
+
+def test_laws_that_do_not_answer_may_be_left_out_of_a_confirmation(confirmed: Context) -> None:
+    question, answer = confirmed.question, Recommendation.read(confirmed.study)
+    used = {law for of_law in answer.weights.values() for law in of_law} or {*answer.law.values()}
+    law = {name: section for name, section in question.law.items() if name in used} | {"openai": LawConfig()}
+    confirmed = confirmed.asking(dataclasses.replace(question, law=law))
+    asked = goal_of(question)
+    assert isinstance(asked, LawGoal)
+    assert asked.answer(confirmed) == answer
+
+
+def test_fits_of_other_points_do_not_answer(confirmed: Context) -> None:
+    changed, goal = _change_a_loss(confirmed), goal_of(confirmed.question)
+    with pytest.raises(StudyError, match="fitted to other points than there are now; run cptlaw fit"):
+        goal.recommend(changed, list)
+
+
+def test_points_without_a_run_for_the_fit_are_refused_in_one_line(confirmed: Context) -> None:
+    confirmed.points["role"] = "pretrain"
+    with pytest.raises(StudyError, match="no point of a run for the fit; run cptlaw train") as error:
+        goal_of(confirmed.question).fit(confirmed, list)
+    assert "\n" not in str(error.value)
+
+
+def test_status_says_how_many_runs_are_running(confirmed: Context, capsys: pytest.CaptureFixture[str]) -> None:
+    run = next(run for run in confirmed.plan if run.role == "fit")
+    (confirmed.study.runs / run.name / "DONE").unlink()
+    assert claim(confirmed.study.runs / run.name) is not None
+    verbs.print_next("status", [], confirmed.question, Exit.DONE, Console(soft_wrap=True))
+    said, following = capsys.readouterr().out.splitlines()
+    assert said.startswith("running now: 1; cptlaw train ")
+    assert following.startswith("next: cptlaw status ")
 
 
 @pytest.fixture

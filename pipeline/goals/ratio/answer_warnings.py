@@ -1,7 +1,7 @@
 """What limits an answer, a line each, in the order of its weight."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,14 @@ WEIGHTS = (
     "not identified|do not fix",
 )  # fmt: skip
 """Patterns of warnings, those that say most of an answer first; the empty one stands for all others."""
+TELLING_RUNS = {
+    "another size": {"A", "alpha", "nu"},
+    "a longer run": {"E", "B", "beta", "C", "G"},
+    "a ratio near 0": {"eps", "K", "b", "gamma"},
+    "ratios further apart": {"eta"},
+    "another schedule": {"C2", "lambda"},
+}
+"""What would identify a parameter, in short -> its names; docs/laws.md has the causes."""
 SPIKE = 8.0
 """A log error of so many standard deviations, by their median, is a spike if few runs have one."""
 LEAST_SPIKE = 0.03
@@ -79,9 +87,8 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
         weight = laws.weights.get(corpus)
         if weight and (left := [name for name in laws.question.law if name not in weight]):
             yield f"{', '.join(left)} on {corpus}: not in the average, since no run could be held out of them"
-        for name in weight or [laws.law[corpus]]:
-            if lines := _not_identified(context.fits[corpus][name]):
-                yield f"{name} on {corpus}: {lines} (docs/laws.md)"
+    names = dict.fromkeys(name for corpus in laws.corpora for name in laws.weights.get(corpus) or [laws.law[corpus]])
+    yield from _not_identified({name: [context.fits[corpus][name] for corpus in context.corpora] for name in names})
 
 
 def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
@@ -104,9 +111,18 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
                 yield f"{run}: a spike? Its loss on {corpus} at step {worst['step']}, {worst['loss']:.4f}, is {far}"
 
 
-def _not_identified(fit: Fit) -> str:
-    """The parameters that the points leave open, and those of them that the prior decides; empty: none."""
-    left = [name for name, known in fit.identified.items() if not known]
-    by_prior = [name for name in left if fit.prior_shares.get(name, 0.0) >= BY_PRIOR]
-    kinds = {"not identified": left, "of these decided by the prior": by_prior}
-    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
+def _not_identified(fits: Mapping[str, Sequence[Fit]]) -> Iterator[str]:
+    """One line: the parameters that the points leave open on a corpus, those that the prior decides, and what tells."""
+    left, by_prior = {}, set[str]()
+    for law, of_corpora in fits.items():
+        open_on = [name for fit in of_corpora for name, known in fit.identified.items() if not known]
+        if open_on:
+            left[law] = list(dict.fromkeys(open_on))
+        by_prior |= {name for fit in of_corpora for name in open_on if fit.prior_shares.get(name, 0.0) >= BY_PRIOR}
+    if left:
+        names = {name for of_law in left.values() for name in of_law}
+        parts = ["not identified: " + "; ".join(f"{', '.join(of_law)} of {law}" for law, of_law in left.items())]
+        parts += [f"of these decided by the prior: {', '.join(sorted(by_prior))}"] if by_prior else []
+        runs = [run for run, told in TELLING_RUNS.items() if names & told]
+        parts += [f"what would tell: {', '.join(runs)}"] if runs else []
+        yield f"{'; '.join(parts)} (docs/laws.md)"

@@ -1,14 +1,17 @@
 """The run that a question is about, and what the advice costs against it, before anything is trained."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from fitting import LAWS
 from fitting.uncertainty.horizon import half_width
 from pipeline.goals.active.candidates import budget, own_cost, pretraining_runs, unit
 from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.plan.runs import continual_run
 from pipeline.question.design import candidate_steps, is_active
+from pipeline.question.presets import models
+from pipeline.question.schema import Question
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 from pipeline.study.number_format import duration, quantity
@@ -53,6 +56,18 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
             line += f", where one law's 90% intervals of a loss are some {width:.1%} to either side"
         lines.append(line)
     return lines
+
+
+def size_lines(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    """That runs of one size leave the size terms of a law to its prior, a line; none where there are more sizes."""
+    chosen = {model.name for model in models(question)[0]} if is_active(question) else set()
+    chosen |= {question.model.name} if chosen and question.design.target_size else set()
+    sizes = chosen or {run.model for run in runs if run.role == "fit"}
+    if len(sizes) == 1 and (laws := [name for name in question.law if "N" in LAWS[name].columns]):
+        (size,), model = sizes, question.model.name
+        of = "for that size alone" if size == model else f"about {model}, another size, by no more than that prior"
+        line = f"all runs for the fit are of one size, {size}: the prior decides the size terms of {', '.join(laws)}"
+        yield f"{line}, and the answer holds {of}; ladder=[...] takes more sizes"
 
 
 def _times(ratio: float) -> str:

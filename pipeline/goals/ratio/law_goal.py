@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from fitting import PointsError
-from fitting.law_average import AVERAGE
+from fitting.law_average import AVERAGE, WEIGHT_FLOOR
 from pipeline.goals.active.rounds import (
     add_confirmation_runs,
     design_runs,
@@ -22,7 +22,7 @@ from pipeline.goals.active.rounds import (
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
 from pipeline.goals.ratio.answer_warnings import answer_warnings, by_weight, domain_gain
 from pipeline.goals.ratio.answering_laws import CHANGE_LAW, AnsweringLaws, Solution, change_lines, mixture_changes
-from pipeline.goals.ratio.asked import asked_lines
+from pipeline.goals.ratio.asked import asked_lines, size_lines
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs
 from pipeline.question.design import is_active, peak_of, with_peak
 from pipeline.question.messages import ConfigError
@@ -43,8 +43,20 @@ from pipeline.study.artifacts import (
 )
 from pipeline.study.collect import collect, schedules
 from pipeline.study.context import Context
-from pipeline.study.fits import back_test, extrapolation_of, first_mixture, fit_all, trust, weights, with_average
+from pipeline.study.fits import (
+    are_all_fitted,
+    back_test,
+    extrapolation_of,
+    first_mixture,
+    fit_all,
+    points_digest,
+    refuse_other_points,
+    trust,
+    weights,
+    with_average,
+)
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
+from pipeline.study.number_format import weights_used
 from pipeline.study.target import find_target
 from training.schedule import learning_rates
 
@@ -88,6 +100,7 @@ class LawGoal(Goal):
             )
         elif is_active(question):
             notes += plan_lines(context)
+        notes += size_lines(question, runs)
         return PlanNotes([] if self.chooses_run else asked_lines(context, runs), notes)
 
     def collect_stage(self, context: Context, log: Log) -> str:
@@ -125,6 +138,9 @@ class LawGoal(Goal):
     def fit(self, context: Context, log: Log) -> FitSummary:
         _refuse_other_runs(context)
         own = context.points[context.points["role"] == "fit"]
+        if own.empty:
+            path, folder = context.study.folder / "points.parquet", context.study.folder
+            raise StudyError(f"{path}: no point of a run for the fit; run cptlaw train {folder}, then cptlaw collect")
         if later := len(own) - len(first_mixture(own)):
             log(
                 f"left out of every fit: {later} of {len(own)} points, measured after the mixture of their run had "
@@ -133,7 +149,7 @@ class LawGoal(Goal):
         study, question, points, rates = context.study, context.question, context.points, context.schedules
         fits = fit_all(study, question, points, rates, log)
         tested = back_test(study, question.with_laws(fits), points, rates)
-        return FitSummary(tested, trust(tested))
+        return FitSummary(tested, [*trust(tested), *_weight_lines(context.fresh())])
 
     def recommend(self, context: Context, log: Log) -> Recommendation:
         """Answer with `answering_laws`. Raises PointsError: they cannot be asked this."""
@@ -181,6 +197,7 @@ class LawGoal(Goal):
             },
             changes=changes,
             gain=gain,
+            points=points_digest(context.points),
         )
         recommendation.write(context.study)
         return recommendation
@@ -215,8 +232,8 @@ class LawGoal(Goal):
         )
         yield f"{line}: {runs}" if runs else line
 
-    def asked_otherwise(self, question: Question, answer: Recommendation) -> dict[str, tuple[object, object]]:
-        """Key -> its value in an answer and in the question, of the keys that it depends on and that differ."""
+    def asked_otherwise(self, question: Question, answer: Recommendation) -> tuple[str, ...]:
+        """What an answer answers and what the question asks, of the keys that differ; empty: none does."""
         goals, target = (answer.goal, question.goal), answer.target
         pairs = {f"goal.{name}": tuple(getattr(goal, name) for goal in goals) for name in ("kind", *self.keys)}
         if not self.chooses_run:
@@ -224,14 +241,37 @@ class LawGoal(Goal):
             pairs |= {"model.name": (target.model, question.model.name)}
             pairs |= {"target.steps": (target.steps, question.target.steps)}
             pairs |= {"target.global_batch": (batch, question.target.global_batch)}
-        return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+        other = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+        sides = (" ".join(f"{key}={pair[side]}" for key, pair in other.items()) for side in (0, 1))
+        return tuple(sides) if other else ()
+
+    def outdated(self, context: Context, answer: Recommendation) -> str:
+        """Why an answer is not of the question, the plan, the points or the fits as they are now; empty: it is."""
+        if changed := self.asked_otherwise(context.question, answer):
+            return f"it answers {changed[0]}, {changed[1]} is asked"
+        try:
+            points, laws = context.points, context.question.law
+        except StudyError:
+            return ""
+        # Answers of older versions know the number of points alone.
+        known = {corpus: {law: n for law, n in of.items() if law in laws} for corpus, of in answer.fit_points.items()}
+        same = are_all_fitted(known, points, laws)
+        if not (answer.points == points_digest(points) if answer.points else same):
+            return "it was not fitted to the points that there are now"
+        with contextlib.suppress(StudyError):
+            counts = {corpus: {law: fit.n_points for law, fit in of.items()} for corpus, of in context.fits.items()}
+            if any(counts[corpus].get(law, n) != n for corpus, of in known.items() for law, n in of.items()):
+                return "the laws were fitted anew since"
+        planned, fitted = {run.name for run in context.plan}, set(points.loc[points["role"] == "fit", "run"])
+        gone = len(fitted - planned)
+        return f"{gone} of the {len(fitted)} runs behind it are not in the plan any more" if gone and planned else ""
 
     def answer(self, context: Context) -> Recommendation:
-        """The recommendation of a study. Raises StudyError: none, no mixture, or of another question."""
+        """The recommendation of a study. Raises StudyError: none, no mixture, of another question, or out of date."""
         question, study = context.question, context.study
         recommendation, path = Recommendation.read(study), Recommendation.path(study)
         if changed := self.asked_otherwise(question, recommendation):
-            own, other = (" ".join(f"{key}={pair[side]}" for key, pair in changed.items()) for side in (0, 1))
+            own, other = changed
             raise StudyError(
                 f"{path}: answers {own}, but {other} is asked; give {own} to have that answer, or run cptlaw recommend "
                 f"{study.folder} {other} before"
@@ -242,6 +282,9 @@ class LawGoal(Goal):
                 f"{path}: the average of {', '.join(averaged)} answers, but {', '.join(absent)} is not among the laws "
                 f"of this command; give law=[{','.join(averaged)}] to it, or run cptlaw recommend {study.folder} before"
             )
+        if why := self.outdated(context, recommendation):
+            again = f"cptlaw fit {study.folder}, then cptlaw recommend {study.folder}"
+            raise StudyError(f"{path}: out of date: {why}; run {again}")
         if recommendation.mixture is None:
             why = recommendation.binding
             raise StudyError(f"{path}: no mixture meets the goal ({why}); change the goal, and run cptlaw recommend")
@@ -262,6 +305,18 @@ class LawGoal(Goal):
     def confirm(self, context: Context, runs: list[PlannedRun]) -> Confirmation:
         collect(context.study, context.question.corpora.general)
         return compare(context.fresh(), runs, self.outcome)
+
+
+def _weight_lines(context: Context) -> Iterator[str]:
+    """What each law counts in the average, and why a law with larger errors counts too; none where one law answers."""
+    with contextlib.suppress(StudyError, PointsError):
+        weights = answering_laws(context).weights
+        shown = "; ".join(f"{weights_used(of_law)} on {corpus}" for corpus, of_law in weights.items() if of_law)
+        if shown:
+            yield (
+                f"in the average of the laws: {shown}; a weight goes with 1 / (mean square of held-out log errors + "
+                f"{WEIGHT_FLOOR:.1%} squared), so a law that misses by less than that counts almost as the best one"
+            )
 
 
 def _refuse_other_runs(context: Context) -> None:
@@ -288,6 +343,7 @@ def _refuse_phases(question: Question) -> None:
 def answering_laws(context: Context) -> AnsweringLaws:
     """The average of the laws of each corpus by held-out errors, or the first law where nothing could be held out."""
     points, fits = context.points, context.fits
+    refuse_other_points(context.study, points)
     question = with_tried_peaks(context.question.with_laws(fits), context.plan)
     target, weight = find_target(question, points), {}
     for corpus, of_law in fits.items() if len(question.law) > 1 else ():

@@ -99,7 +99,8 @@ class Evidence:
             return None
         try:
             if answer is None or not goal_of(self.question).chooses_run:
-                return find_target(self.context.question, self.points)
+                target = find_target(self.context.question, self.points)
+                return target.lasting(answer.target.steps) if answer else target
             return find_target(self.question, self.points, answer.target.model).lasting(answer.target.steps)
         except StudyError:
             return None

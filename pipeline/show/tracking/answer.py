@@ -55,14 +55,15 @@ def answer_identity(study: Study) -> str | None:
 
 def answer_summary(evidence: Evidence) -> dict[str, Any]:
     """Numbers of the recommendation and of the confirmation, for wandb's run summary."""
-    numbers: dict[str, Any] = {}
-    if (content := evidence.recommendation) is not None:
-        numbers = {name: getattr(content, name) for name in ("law", "binding", "low", "high")}
-        numbers |= {"domain_ratio": evidence.domain_ratio, "conclusion": evidence.conclusion.headline}
-        numbers |= {"known": evidence.conclusion.is_known, "confirmed": evidence.conclusion.verdict}
-        for corpus, loss in content.predicted.items():
-            sides = {"predicted": loss.loss, "predicted_low": loss.low, "predicted_high": loss.high}
-            numbers |= {f"{side}/{corpus}": value for side, value in sides.items()}
+    known = evidence.conclusion
+    numbers: dict[str, Any] = {"conclusion": known.headline, "known": known.is_known, "confirmed": known.verdict}
+    if (content := evidence.recommendation) is None or known.is_outdated:
+        return numbers
+    numbers |= {name: getattr(content, name) for name in ("law", "binding", "low", "high")}
+    numbers["domain_ratio"] = evidence.domain_ratio
+    for corpus, loss in content.predicted.items():
+        sides = {"predicted": loss.loss, "predicted_low": loss.low, "predicted_high": loss.high}
+        numbers |= {f"{side}/{corpus}": value for side, value in sides.items()}
     for row in evidence.answered:
         keys = ("predicted", "measured", "relative_error", "inside")
         numbers |= {f"{key}/{row.corpus}": getattr(row, key) for key in keys}

@@ -33,33 +33,47 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def shown(before: list[RunStatus], after: list[RunStatus], clock: list[float], **console) -> str:
-    """What is printed 20 seconds after the start."""
+def shown(clock: list[float], *states: list[RunStatus], **console) -> str:
+    """What is printed of states that follow one another in 20 seconds."""
     output = LineConsole(file=(text := io.StringIO()), **console)
-    with local._ProgressDisplay(before, 50.0, output) as display:
-        display.show(before)
-        clock[0] += 20
-        display.show(after)
+    with local._ProgressDisplay(states[0], output) as display:
+        for state in states:
+            display.show(state)
+            clock[0] += 20
         display._bars.refresh()
     return Text.from_ansi(text.getvalue()).plain
 
 
 def test_each_line_of_a_log_has_time_left_speed_and_losses(clock) -> None:
     before, after = rows("running", "waiting", "waiting", step=0), rows("running", "failed", "waiting")
-    lines = shown(before, after, clock).splitlines()
+    begun, later = (rows("running", "waiting", "waiting", step=step) for step in (4, 8))
+    lines = shown(clock, rows("waiting", "waiting", "waiting", step=0), before, begun, later, after).splitlines()
     first, second = (run.run.name for run in after[:2])
     of_run = f"left, {LOSSES}, 320 tokens/s"
     assert lines == [
-        f"0/3 runs, 0% of the tokens, 50 s left; {first} 0/20, 4 s {of_run}",
-        # What is left of the failed run is not waited for: 1.5 of 3 runs took 20 seconds.
-        f"failed  {second}    (0/3 runs, 25% of the tokens, 20 s left)",
-        f"0/3 runs, 25% of the tokens, 20 s left; {first} 10/20, 2 s {of_run}",
+        # No line before a run begins, and no time left before there is a speed: the first steps come late.
+        f"0/3 runs, 0% of the tokens; {first} 0/20, 4 s {of_run}",
+        f"0/3 runs, 7% of the tokens; {first} 4/20, 3 s {of_run}",
+        f"0/3 runs, 13% of the tokens, 4 min left; {first} 8/20, 2 s {of_run}",
+        # What is left of the failed run is not waited for: 30 steps, of which 11 took 40 s.
+        f"failed  {second}    (0/3 runs, 25% of the tokens, 109 s left)",
+        f"0/3 runs, 25% of the tokens, 109 s left; {first} 10/20, 2 s {of_run}",
     ]
+
+
+def test_time_left_does_not_grow_by_noise(clock) -> None:
+    display, left = local._ProgressDisplay(rows("running", step=0), LineConsole(file=io.StringIO())), []
+    # The third and fourth are estimated as 17.3 and 16.3 s; the last step took 9 s.
+    for seconds, step in ((3, 2), (9, 8), (2, 9), (2, 10), (9, 11)):
+        clock[0] += seconds
+        left.append(display._seconds_left(rows("running", step=step)))
+    assert left[0] is None
+    assert left[1:] == pytest.approx([18, 16, 14, 22])
 
 
 def test_a_terminal_has_a_bar_for_each_run_that_is_trained(clock) -> None:
     before, after = rows("running", "running", "waiting", step=0), rows("done", "running", "waiting")
-    text = shown(before, after, clock, force_terminal=True, width=80)
+    text = shown(clock, before, after, force_terminal=True, width=80)
     last = text[text.rindex("all runs") :]
     of_run = re.escape(f"tiny {after[1].run.spec.hash[:8]}")
     assert re.search(rf"{of_run} ━.* 10/20, 2 s left, {LOSSES}, 320 t", last)

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
-from pipeline.plan.prepare import prepare_corpora, progress_bar, sources_of
-from pipeline.plan.runs import data_folder, planned_runs
+from pipeline.plan.prepare import prepare_corpora, progress_bar, short_texts, sources_of
+from pipeline.plan.runs import data_folder, estimate, planned_runs
 from pipeline.plan.write import write_plan
 from pipeline.steps import next_steps
 from pipeline.study.context import context_of
@@ -40,6 +40,18 @@ def test_the_six_domains_and_general_text_are_prepared_together(tmp_path: Path) 
     assert manifest.corpora["law"].dropped["min_characters"] > 500
     assert any(line.startswith("law: kept ") for line in lines)
     assert prepare_corpora(question, lines.append) == manifest
+
+
+def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path: Path) -> None:
+    words = ["experiment=own", "model=qwen2-0.05m", "ladder=[]", "mixture.domain_ratio=[0.5]", "target.steps=200"]
+    for name, text in (("general.txt", "x" * 9_000_000), ("domain.jsonl.gz", "x" * 90_000)):
+        (tmp_path / name).write_text(text)
+        words.append(f"corpora.sources.{name.partition('.')[0]}.path={tmp_path / name}")
+    question = read_question(words)
+    (line,) = short_texts(question, planned_runs(estimate(question)))
+    reads = "some 90 k tokens in 0.3 MB of text, a run reads 128 k: give more text, fewer steps, or allow_repeats=true"
+    assert line == f"corpora.sources.domain: {reads}"
+    assert [*short_texts(read_question([*words, "allow_repeats=true"]), [])] == []
 
 
 def test_sources_are_read_from_the_folder_and_the_question(tmp_path: Path) -> None:

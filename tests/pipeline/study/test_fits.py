@@ -21,6 +21,7 @@ from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import read_points, schedules
 from pipeline.study.context import Context
 from pipeline.study.fits import (
+    POINTS,
     SPLITS,
     back_test,
     extrapolation_of,
@@ -82,6 +83,7 @@ def test_a_law_that_cannot_be_fitted_is_left_out_with_its_reason(
     assert any(line.startswith("left out: dcpt on general (0 points): 0 points are too few") for line in lines)
     assert {*read_fits(study, mine)["general"]} == {"transfer-anchored"}
     back_test(study, mine.with_laws(fits), points, rates)
+    (study.folder / study.fitted(POINTS)).unlink()  # The points that were left out are in the study.
     answer = TradeOffGoal().recommend(Context(mine, study), list)
     assert "dcpt: left out, cptlaw fit says why" in answer.warnings
     alone = dataclasses.replace(mine, law={"dcpt": law["dcpt"]})

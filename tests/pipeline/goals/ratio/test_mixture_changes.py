@@ -29,6 +29,7 @@ CHANGE = RecommendedChange(0.8, 0.5, 0.25, {"general": 3.1, "code": 3.9}, -0.1, 
 def _asked(*words: str, **domain: float) -> AnsweringLaws:
     question = read_question([*WORDS, *words])
     facts = {
+        "run": "pretraining",
         "model": question.model.name,
         "N": 3e-4,
         "s1_pretrain": 2.0,

@@ -101,7 +101,7 @@ def test_it_has_every_section_and_answers_first(whole, page):
         *(f"{100 * ratio:.1f}".removesuffix(".0") + "%", f"{answer.low:.1%} to {answer.high:.1%}"),
         *(*answer.law.values(), answer.binding, "Domain ratio by one law alone"),
         *("600 steps of 16 x 128 tokens", "0.0006", "2026-01-01", "times that run", "15 min in all"),
-        *(*by_weight(answer.warnings)[:5], "more warnings"),
+        *by_weight(answer.warnings)[:5],
         *(f"{loss:.4f}" for loss in [*measured, *(predicted.loss for predicted in answer.predicted.values())]),
     ):
         assert fact in above
@@ -316,6 +316,10 @@ def _recommend_another_ratio(study):
     _edit(study, "recommendation.json", mixture={"general": 0.9, HOSTILE_CORPUS: 0.1}, goal=goal)
 
 
+def _warn_often(study):
+    _edit(study, "recommendation.json", warnings=[f"D is beyond the points, {times} times" for times in range(2, 13)])
+
+
 def _drop_a_model_from_the_plan(study):
     study.write_plan([run for run in study.read_plan() if run.model != "qwen2-0.05m"])
 
@@ -331,6 +335,7 @@ def _drop_a_model_from_the_plan(study):
             ["The confirmation runs are of another domain ratio", "tolerance, +7%"],
             ["The confirmation run measured"],
         ),
+        (_warn_often, ["8 times", "more warnings", "7 times"], ["5 more warnings"]),
         (_drop_a_model_from_the_plan, ["qwen2-0.15m"], ["qwen2-0.05m"]),
     ],
 )
