@@ -13,3 +13,10 @@ def forked_workers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.launch.local.Popen", Forked)
         yield
+
+
+@pytest.fixture
+def few_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sliders of few positions, for tests of the rest of a report: the answers at all take most of its time."""
+    for name, count in (("_TOLERANCES", 5), ("_SIZES", 2), ("_LENGTHS", 2)):
+        monkeypatch.setattr(f"pipeline.show.report.explorer.{name}", count)

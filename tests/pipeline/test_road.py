@@ -20,6 +20,7 @@ from pipeline.study.artifacts import Confirmation, Machine, Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.fits import read_fits, selected
 from pipeline.study.folder import Study, StudyError
+from tests.pipeline.cli.test_advise import KEYS, WITHOUT
 from tests.pipeline.small import CPTLAW, refused, small_words, study_in, wait_until, worker
 from tests.processes import Forked, run_forked
 from training.corpora.manifest import Manifest
@@ -178,10 +179,11 @@ def test_a_model_directory_of_ones_own(trained: Study, words: list[str], tmp_pat
 
 @pytest.mark.slow
 def test_every_command_of_the_readme_runs(trained: Study, words: list[str], texts: Path) -> None:
-    """On a copy of the small study, whose corpora and settings take the places of the reader's."""
+    """On a copy of the small study, whose corpora, model and settings take the places of the reader's."""
     readers = trained.folder.with_name("readers")
     shutil.copytree(trained.folder, readers)
-    words = [*words, "name=readers"]
+    words, model = [*words, "name=readers"], next(readers.glob("runs/pretrain*/checkpoints/step-30"))
+    advised = small_words(texts, readers.parents[1], *KEYS, "name=advised", "design.budget=1e10", without=WITHOUT)
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     blocks = re.findall(r"```sh\n(.*?)```", readme, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if line.startswith("cptlaw ")]
@@ -197,10 +199,12 @@ def test_every_command_of_the_readme_runs(trained: Study, words: list[str], text
             shutil.copytree(Path(__file__).parents[2] / "docs/results/usages-small", kept, dirs_exist_ok=True)
             rest = [str(kept)]
         elif str(readers) not in rest:
-            paths = {"prose/": str(texts / "general"), "law.jsonl.gz": str(texts / "code")}
-            for old, new in paths.items():
-                rest = [word.replace(old, new) for word in rest]
-            rest = [word for word in rest if not word.startswith(("experiment=", "mixture."))] + words
+            places = {"prose/": texts / "general", "law.jsonl.gz": texts / "code", "smollm2-135m": model}
+            for old, new in places.items():
+                rest = [word.replace(old, str(new)) for word in rest]
+            # test_advise.py takes every step of a model that is there already.
+            more = [*advised, "dry_run=true"] if verb == "advise" else words
+            rest = [word for word in rest if not word.startswith(("experiment=", "mixture."))] + more
         assert run([verb, *rest]) == 0, line
     (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     for old, new in {"studies/quickstart": str(readers), "code": "domain", "step >= 60": "step >= 5"}.items():

@@ -29,7 +29,7 @@ ANSWER = ("fit", "recommend", "confirm", "report")
 
 
 @pytest.fixture
-def confirmed(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Context:
+def confirmed(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, few_positions) -> Context:
     """A grid that is trained, answered and confirmed, in a copy to change."""
     made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
     study = Study(shutil.copytree(made.folder, tmp_path / made.folder.name))

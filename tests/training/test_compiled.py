@@ -24,10 +24,13 @@ def _train(group: Group, spec: RunSpec, folder: Path, manifest: Path, engine: st
 
 def _alone(runs: list[tuple[RunSpec, Path, str]], manifest: Path) -> None:
     for spec, folder, engine in runs:
+        # What is compiled for one test serves all.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.parent / "cache")
         _train(ALONE, spec, folder, manifest, engine)
 
 
 def _of_two(rank: int, spec: RunSpec, folder: Path, manifest: Path, engine: str) -> None:
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.parent / "cache")
     group = join(Parallel("ddp", 2, timeout=120.0))
     _train(group, spec, folder, manifest, engine)
     leave(group)
@@ -60,20 +63,14 @@ def test_two_processes_of_compiled_code_give_the_losses_of_one(apart, manifest, 
     assert losses_of(base / "ddp") == pytest.approx(losses_of(base / "eager"), abs=1e-5)
 
 
-def _cached(spec: RunSpec, folder: Path, manifest: Path, cache: Path) -> None:
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
-    _train(ALONE, spec, folder, manifest, "eager-compiled")
-
-
-def test_what_a_killed_compiler_left_is_compiled_again(apart, manifest, tmp_path):
-    assert in_process(_cached, apart, tmp_path / "before", manifest.folder, tmp_path / "cache") == 0
-    libraries = [*(tmp_path / "cache").glob("**/*.so")]
+def test_what_a_killed_compiler_left_is_compiled_again(apart, manifest, base):
+    libraries = [*(base / "cache").glob("**/*.so")]
     assert libraries
     for number, library in enumerate(libraries):
         # Cut before and behind its first section: the first cannot be loaded, the second may end in a bus error.
         os.truncate(library, [0, 40, library.stat().st_size // 2, library.stat().st_size - 1][number % 4])
-    assert in_process(_cached, apart, tmp_path / "after", manifest.folder, tmp_path / "cache") == 0
-    assert losses_of(tmp_path / "after") == losses_of(tmp_path / "before")
+    assert in_process(_alone, [(apart, base / "after", "eager-compiled")], manifest.folder) == 0
+    assert losses_of(base / "after") == losses_of(base / "eager-compiled")
 
 
 def _choose(spec: RunSpec, folder: Path) -> None:

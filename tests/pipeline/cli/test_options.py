@@ -14,7 +14,7 @@ import yaml
 from pipeline.cli.json_output import json_of
 from pipeline.cli.key_help import FIRST
 from pipeline.cli.main import run
-from pipeline.question.schema import Question
+from pipeline.question.schema import LawConfig, Question
 from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.show.report.report_study import make_study
 from tests.pipeline.small import CPTLAW, refused
@@ -24,7 +24,8 @@ GUIDE = (Path(__file__).parents[3] / "docs/guide.md").read_text()
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Question]:
-    study, question = make_study(tmp_path_factory.mktemp("studies"))
+    law = {"transfer-anchored": LawConfig()}
+    study, question = make_study(tmp_path_factory.mktemp("studies"), bootstrap=2, law=law)
     (study.folder / "study.yaml").write_text(question_yaml(question))
     return study, question
 
@@ -129,7 +130,7 @@ def test_help_in_screens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert "seed" not in shown["goal",]
 
 
-def test_a_report_is_opened(study: tuple[Study, Question], capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_opened(study: tuple[Study, Question], capsys, monkeypatch, few_positions) -> None:
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or len(opened) == 1)
     for _ in range(2):
@@ -139,7 +140,7 @@ def test_a_report_is_opened(study: tuple[Study, Question], capsys, monkeypatch: 
     assert capsys.readouterr().out.count(f"no browser was found on this machine: open {path}\n") == 1
 
 
-def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: Path, capsys) -> None:
+def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: Path, capsys, few_positions) -> None:
     copy = tmp_path / study[0].folder.name
     shutil.copytree(study[0].folder, copy)
 

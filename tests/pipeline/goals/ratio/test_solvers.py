@@ -140,7 +140,7 @@ def test_without_a_share_each_model_takes_what_general_can_bear() -> None:
 
 
 def test_the_law_that_predicted_held_out_points_best_weighs_most(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, few_positions
 ) -> None:
     made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
     study = Study(shutil.copytree(made.folder, tmp_path / "study", ignore=shutil.ignore_patterns("con*.json")))

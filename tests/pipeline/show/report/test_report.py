@@ -19,6 +19,7 @@ from pipeline.show.report.answer_figures import rounds as rounds_figure
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.loss_figures import loss_curves
 from pipeline.show.report.pages import write_pages
+from pipeline.show.report.tables import record
 from pipeline.show.tracking.answer import answer_summary
 from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
 from pipeline.study.context import Context
@@ -76,7 +77,7 @@ def page(whole) -> Page:
 
 
 @pytest.fixture
-def copied(whole, tmp_path) -> tuple[Study, Question]:
+def copied(whole, tmp_path, few_positions) -> tuple[Study, Question]:
     """A study to take things away from."""
     study, question = whole
     shutil.copytree(study.folder, tmp_path / "copy")
@@ -105,7 +106,7 @@ def test_it_has_every_section_and_answers_first(whole, page):
         *(f"{loss:.4f}" for loss in [*measured, *(predicted.loss for predicted in answer.predicted.values())]),
     ):
         assert fact in above
-    facts = ("lambda", "per unit of S1", "identified", "2.13.0", "abc1234", "a <processor> & more", "15 min")
+    facts = ("00" * 16, "lambda", "per unit of S1", "identified", "2.13.0", "abc1234", "a <processor> & more", "15 min")
     span = "2026-01-01T00:00:00+00:00 to 2026-01-01T00:00:30+00:00"
     assert [fact for fact in (*facts, span, *answer.warnings) if fact not in page.words] == []
     assert "no bootstrap" not in page.words
@@ -132,7 +133,7 @@ def test_provenance_names_the_text(copied):
     study, question = copied
 
     def words() -> str:
-        return written(study, question).words
+        return str(record(Evidence(Context(question, study)))["texts"])
 
     fingerprint = "00" * 16
     assert fingerprint in words()
