@@ -89,19 +89,6 @@ def test_two_machines_that_train_one_study_choose_and_train_as_one_does(words: l
     assert {*attempts.values()} == {1}, attempts
 
 
-@pytest.mark.slow
-def test_a_model_of_ones_own_needs_no_ladder(words: list[str], tmp_path: Path) -> None:
-    other = study_in(words)
-    pretrained = next(planned for planned in other.read_plan() if planned.role == "pretrain")
-    directory = other.runs / pretrained.name / "checkpoints" / "step-200"
-    own = [*words, "name=mine", "model=local", f"model.path={directory}", "ladder=[]", f"data={tmp_path}"]
-    for verb in ("prepare", "train", "collect", "fit", "recommend"):
-        assert run([verb, *own]) == 0, verb
-    study = study_in(words, "mine")
-    assert {planned.role for planned in study.read_plan()} == {"fit"}
-    assert len(read_rounds(study)) > 1
-
-
 def test_a_goal_without_a_design_cannot_be_refined(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     grid = [word for word in words if not word.startswith("design")]
     error = refused(["refine", *grid, "goal=compute", "goal.flops=1e9"], capsys, 2)

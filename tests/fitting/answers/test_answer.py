@@ -17,6 +17,8 @@ def test_an_interval_holds_its_value_and_the_middle_of_the_draws():
     assert estimate(2.0, np.linspace(0, 1, 101)) == pytest.approx((2.0, 0.05, 2.0))
     assert estimate(-1.0, np.linspace(0, 1, 101)) == pytest.approx((-1.0, -1.0, 0.95))
     assert estimate(0.5, np.linspace(0, 1, 101), level=0.5) == pytest.approx((0.5, 0.25, 0.75))
+    with pytest.raises(fitting.PointsError, match="level = 90 is outside"):
+        estimate(1.0, np.ones(3), level=90)
 
 
 def test_infinite_draws_give_an_infinite_end_and_never_nan():
@@ -63,8 +65,3 @@ def test_a_question_names_the_columns_that_nobody_gave():
     with pytest.raises(fitting.PointsError, match="the domain law dcpt reads D, r: give them in domain_at"):
         question(fit, "domain", {"N": 1.0}, "domain_at")
     assert len(question(fit, "domain", {"N": 1.0, "D": np.ones(3), "r": 0.5})) == 3
-
-
-def test_bad_level():
-    with pytest.raises(fitting.PointsError, match="level = 90 is outside"):
-        estimate(1.0, np.ones(3), level=90)

@@ -57,13 +57,6 @@ def test_the_transfer_law_agrees_with_its_root(r):
     assert answer["turning_length"] == np.ceil(answer["turning_length"])
 
 
-def test_the_transfer_law_at_a_rational_exponent_has_a_closed_form():
-    """At c / G = 1/2 the loss is back at S1 = P (E P - 2)."""
-    r = 1.02 * np.exp(-0.2 / 0.3) - 0.02
-    answer = fitting.turning_length(given("transfer-anchored", TRANSFER), RATE, at={**GENERAL, "r": r})
-    assert answer["turning_length"] == pytest.approx(3.0 * (50.0 * 3.0 - 2) / RATE, abs=1)
-
-
 def test_a_warm_up_to_a_higher_rate_takes_longer():
     fit = given("transfer-anchored", TRANSFER)
     at = {**GENERAL, "r": 0.7}
@@ -193,23 +186,9 @@ def test_the_transfer_law_s_peak_is_the_highest_of_a_fine_grid(r):
 
 def test_below_the_ratio_of_no_return_the_loss_does_not_come_back():
     edge = ratio_of_no_return(TRANSFER, 1.0)
+    assert inflection_ratio_at(TRANSFER, 1e12, 1.0, 3.0) == pytest.approx(edge)
+    assert ratio_of_no_return({**TRANSFER, "C": 0.0}, 1.0) < 0
     fit = given("transfer-anchored", TRANSFER)
     assert fitting.critical_point(fit, RATE, at={**GENERAL, "r": 0.5})["critical_ratio"] == edge
     assert fitting.turning_length(fit, RATE, at={**GENERAL, "r": edge - 0.01})["turning_length"] == np.inf
     assert fitting.turning_length(fit, RATE, at={**GENERAL, "r": edge + 0.1})["turning_length"] < np.inf
-
-
-@pytest.mark.parametrize("s1", [0.0, 0.1, 10.0])
-def test_the_inflection_ratio_at_is_where_the_slope_changes_sign(s1):
-    share = inflection_ratio_at(TRANSFER, s1, 1.0, 3.0)
-
-    def slope(r):
-        c = 0.3 * np.log(1.02 / (r + 0.02))
-        return c * 50 / (1 + 50 * s1) - 0.4 / (3 + s1)
-
-    assert slope(share - 1e-6) > 0 > slope(share + 1e-6)
-    assert inflection_ratio_at(TRANSFER, 1e12, 1.0, 3.0) == pytest.approx(ratio_of_no_return(TRANSFER, 1.0))
-
-
-def test_without_a_shift_every_ratio_comes_back():
-    assert ratio_of_no_return({**TRANSFER, "C": 0.0}, 1.0) < 0

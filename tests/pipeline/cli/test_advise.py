@@ -43,6 +43,7 @@ def test_from_a_model_to_a_confirmed_answer(
     assert "peak learning rate" in shown
     assert answer.peak_learning_rate in (1e-3, 4e-3)
     assert (study.folder / "report.html").exists()
+    assert {planned.role for planned in study.read_plan()} == {"fit", "confirm"}, "the model is there already"
     confirmed = [planned for planned in study.read_plan() if planned.role == "confirm"]
     assert [planned.spec.steps for planned in confirmed] == [24]
     assert max(piece.end or 0.0 for piece in confirmed[0].spec.schedule) == answer.peak_learning_rate

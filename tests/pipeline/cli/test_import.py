@@ -91,22 +91,6 @@ def test_runs_of_the_trainer_become_points(
     assert "its corpora are domain and general" in error
 
 
-@pytest.mark.slow
-def test_imported_runs_are_fitted_and_recommended_without_training(
-    states: Mapping[float, Path], tmp_path: Path
-) -> None:
-    imported(tmp_path, *map(str, states.values()), facts_file(tmp_path, states))
-    folder = str(tmp_path / "studies" / "elsewhere")
-    for verb in ("fit", "recommend"):
-        assert run([verb, folder, "bootstrap=5"]) == 0
-    files = [Path(folder) / f"fits/{corpus}-transfer-open-saturating.json" for corpus in BEFORE]
-    fits = [json.loads(file.read_text()) for file in files]
-    assert fits[0]["params"]["C2"] == fits[1]["params"]["C2"], "what a high rate costs is the same on both"
-    answer = Recommendation.read(Study(Path(folder)))
-    assert (answer.target.steps, answer.target.N) == (40, 0.1)
-    assert answer.predicted["domain"].loss == pytest.approx(losses(answer.mixture["domain"], 40)["domain"], rel=0.02)
-
-
 def test_a_run_at_the_answer_confirms_it(
     states: Mapping[float, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +98,12 @@ def test_a_run_at_the_answer_confirms_it(
     study = Study(tmp_path / "studies" / "elsewhere")
     for verb in ("fit", "recommend"):
         assert run([verb, str(study.folder), "bootstrap=5"]) == 0
+    files = [study.folder / f"fits/{corpus}-transfer-open-saturating.json" for corpus in BEFORE]
+    fits = [json.loads(file.read_text()) for file in files]
+    assert fits[0]["params"]["C2"] == fits[1]["params"]["C2"], "what a high rate costs is the same on both"
+    answer = Recommendation.read(study)
+    assert (answer.target.steps, answer.target.N) == (40, 0.1)
+    assert answer.predicted["domain"].loss == pytest.approx(losses(answer.mixture["domain"], 40)["domain"], rel=0.02)
     assert "import more runs" in capsys.readouterr().out
     assert "no run to confirm with; cptlaw export" in refused(["confirm", str(study.folder)], capsys, 3)
 

@@ -96,14 +96,6 @@ def test_optuna_is_told_the_loss_on_the_domain(words: list[str]) -> None:
     assert ends[found["best_params"]["mixture.domain_ratio"]] == found["best_value"]
 
 
-@pytest.mark.slow
-def test_submitit_carries_the_jobs(words: list[str], planned: Study) -> None:
-    more = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5"]
-    done = train(["-m", *words, "name=submitit", "mixture.domain_ratio=0.1,0.3", *more])
-    assert done.returncode == 0, done.stderr
-    assert names(study_in(words, "submitit")) == {run.name for run in planned.read_plan()}
-
-
 def agent_command(sweep: dict[str, Any], values: dict[str, Any], patch: pytest.MonkeyPatch) -> list[str]:
     """The command line that wandb's own agent starts for a job of a sweep."""
     from wandb import wandb_agent

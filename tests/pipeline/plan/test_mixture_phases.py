@@ -136,22 +136,6 @@ def with_tokens(tmp_path: Path, tokens: int) -> list[str]:
     return words
 
 
-def test_all_mistakes_of_phases_are_reported_at_once(tmp_path: Path) -> None:
-    words = with_tokens(tmp_path, 30_000)
-    wrong = "[{steps: 20, domain_ratio: 0.9}, {steps: 20, mixture: {general: 0.5, cod: 0.6}}]"
-    with pytest.raises(ConfigError) as caught:
-        read_question([*words, f"continual.phases={wrong}"])
-    assert caught.value.lines == [
-        "continual.phases[1].mixture.cod: not a corpus; allowed: general, code; did you mean code?",
-        "continual.phases[1].mixture: its ratios sum to 1.1; allowed: 1",
-        "continual.phases: its phases take 40 steps; allowed: 30, the run's; change the steps or share of one, or "
-        "give one phase neither: it takes the rest",
-        # 20 of 20 x 16 sequences at .9.
-        "continual.phases: code has 29,952 tokens, they read 36,864; give more text, fewer steps, or "
-        "allow_repeats=true",
-    ]
-
-
 TOO_LONG = "continual.phases: its phases take 40 steps"
 SUPPLY = "continual.phases: code has 29,952 tokens, they read 36,864"
 """Of 20 steps at .9, whatever else is read."""
@@ -166,6 +150,16 @@ SUPPLY = "continual.phases: code has 29,952 tokens, they read 36,864"
             "[0.0]",
             "{domain_ratio: 0.9}, {domain_ratio: 0.9}",
             ["continual.phases[1], continual.phases[2]: without steps and share", SUPPLY],
+        ),
+        (
+            "[0.5]",
+            "{steps: 20, mixture: {general: 0.5, cod: 0.6}}",
+            [
+                "continual.phases[1].mixture.cod: not a corpus",
+                "continual.phases[1].mixture: its ratios sum to 1.1",
+                TOO_LONG,
+                SUPPLY,
+            ],
         ),
     ],
 )
