@@ -15,6 +15,7 @@ from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
 from pipeline.plan.machine import measure_machine
+from pipeline.plan.memory import memory_lines
 from pipeline.plan.prepare import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
 from pipeline.plan.runs import by_domain, estimate
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
@@ -67,7 +68,8 @@ def plan(context: Context, console: Console) -> Exit:
     notes = goal.plan_notes(context, runs)
     print_items(notes.asked, console)
     console.print(cost_table(context, runs))
-    for note in filter(None, (cost.evaluation_note(runs, question), cost.variant_note(runs, question))):
+    notes_on_cost = (cost.evaluation_note(runs, question), cost.variant_note(runs, question))
+    for note in filter(None, (*notes_on_cost, *memory_lines(question, runs))):
         console.print(note, highlight=False, soft_wrap=True)
     if not prepared:
         line = "the corpora are not prepared: this is an estimate, nothing is written"

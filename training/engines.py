@@ -26,6 +26,7 @@ from transformers import PreTrainedModel
 from training import objectives
 from training.corpora.documents import json_hash
 from training.devices.group import SHARDED
+from training.devices.memory import plain_engine
 from training.durable import read_record, write_new
 from training.model import CAUSAL, build_model, has_linear_head
 from training.objectives import Losses
@@ -33,10 +34,6 @@ from training.parameters import model_size
 from training.spec import Execution, RunSpec
 from training.timing import step_seconds, training_step
 
-LONGEST_EAGER = 512
-"""Eager attention is faster on a CPU up to this sequence length; of longer ones its (T, T) scores take the memory."""
-LARGEST_LOGITS = 2**32
-"""Bytes of logits above which a CPU computes them in chunks, which have .7 to .8 times the speed."""
 COMPILING_PAYS = 100.0
 """Seconds of training without compiling from which compiling is tried: it takes 20 to 45 s a shape on a slow core."""
 MEASURING_SECONDS = 6.0
@@ -78,7 +75,7 @@ def build_engine(
     precision, by_token = spec.precision, spec.reweighting is not None
     if attention == "sdpa" and end_of_text is None and spec.objective.kind == "causal":
         attention = CAUSAL
-    network = build_model(spec.model, attention, seed=0, objective=spec.objective.kind)
+    network = build_model(spec.model, attention, None, objective=spec.objective.kind)
     if variant == "compiled":
         _prepare_compiler()
     blocks = [block for block in network.modules() if type(block).__name__ in (network._no_split_modules or ())]
@@ -205,7 +202,7 @@ def choose_engine(spec: RunSpec, execution: Execution, folder: Path, tokens_ahea
     if execution.engine != "auto":
         return EngineChoice(execution.engine)
     batch = execution.parallel.micro_batch(spec.global_batch, execution.micro_batch)
-    plain, threads = plain_engine(spec, batch), execution.threads
+    plain, threads = plain_engine(spec, batch, gpu=torch.cuda.is_available()), execution.threads
     if execution.parallel.kind in SHARDED:
         return EngineChoice(plain)
     if torch.cuda.is_available():
@@ -231,16 +228,6 @@ def choose_engine(spec: RunSpec, execution: Execution, folder: Path, tokens_ahea
     return read_record(path, EngineChoice)
 
 
-def plain_engine(spec: RunSpec, batch: int) -> str:
-    """The engine of a shape without compiling."""
-    if torch.cuda.is_available():
-        return "sdpa-chunked"
-    # A hub configuration may lack vocab_size; 0 then means full logits.
-    if 4 * batch * spec.sequence_length * spec.model.get("vocab_size", 0) > LARGEST_LOGITS:
-        return "sdpa-chunked"
-    return "eager" if spec.sequence_length <= LONGEST_EAGER else "sdpa"
-
-
 def measured_speed(
     spec: RunSpec, engine: str, batch: int, threads: int, limit: float = MEASURING_SECONDS
 ) -> float | None:
@@ -249,7 +236,8 @@ def measured_speed(
     None where memory or time is too short for a sound measurement.
     """
     needed = BYTES_A_PARAMETER * model_size(spec.model, spec.sequence_length).total
-    if not torch.cuda.is_available() and needed > psutil.virtual_memory().available:
+    free = torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else psutil.virtual_memory().available
+    if needed > free:
         return None
     # Of a large model each engine that is measured would keep a copy; only compiled code is worth keeping.
     compiled = engine.endswith("-compiled")

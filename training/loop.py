@@ -198,13 +198,13 @@ def _is_due(minutes: float, since: float, group: Group) -> bool:
 
 def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) -> None:
     if spec.initial.kind == "scratch":
-        weights.copy_weights(build_model(spec.model, "eager", spec.seed), network)
+        weights.take_weights(build_model(spec.model, "eager", spec.seed), network)
         return
     assert start is not None
     if spec.initial.kind == "run":
         weights.load_weights(start, network)
     else:
-        weights.copy_weights(model_from_directory(start, "eager"), network)
+        weights.take_weights(model_from_directory(start, "eager"), network)
 
 
 def _point(spec: RunSpec, step: int, corpus: str, loss: float, stderr: float, rates: np.ndarray) -> str:

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
+from transformers.initialization import no_init_weights
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.modeling_utils import AttentionInterface
 from transformers.utils.logging import disable_progress_bar, get_verbosity, set_verbosity, set_verbosity_error
 
@@ -61,13 +63,16 @@ def causal_attention(
 AttentionInterface.register(CAUSAL, causal_attention)
 
 
-def build_model(model: Mapping[str, Any], attention: str, seed: int, *, objective: str = "causal") -> PreTrainedModel:
+def build_model(
+    model: Mapping[str, Any], attention: str, seed: int | None, *, objective: str = "causal"
+) -> PreTrainedModel:
     """A new model with random weights.
 
     Args:
         model: the architecture's transformers configuration fields, with model_type.
         attention, objective: sdpa, eager or `CAUSAL`; causal or masked, which decides the head.
-        seed: of the weights, which are the same on every machine and for either attention.
+        seed: of the weights, which are the same on every machine and for either attention; None: weights without
+            values, which take neither time nor memory before they are set.
 
     Raises:
         SpecError: transformers has no such model_type, field, or head for it.
@@ -81,12 +86,17 @@ def build_model(model: Mapping[str, Any], attention: str, seed: int, *, objectiv
         if "drop" in name and isinstance(value, float):
             # Dropout would make the loss random; GPT-2 and BERT have 0.1 by default.
             setattr(config, name, 0.0)
-    torch.manual_seed(seed)
+    if seed is not None:
+        torch.manual_seed(seed)
     try:
-        # Without dtype, transformers 5 creates bf16 weights where the configuration names bf16.
-        return _CLASSES[objective].from_config(
-            config, attn_implementation=attention, dtype=torch.float32, trust_remote_code=False
-        )
+        with contextlib.nullcontext() if seed is not None else no_init_weights():
+            # Without dtype, transformers 5 creates bf16 weights where the configuration names bf16.
+            network = _CLASSES[objective].from_config(
+                config, attn_implementation=attention, dtype=torch.float32, trust_remote_code=False
+            )
+        if seed is None:
+            network.tie_weights()  # A part of the initialisation.
+        return network
     except ValueError as error:
         raise SpecError(f"model: no {objective} head for {config.model_type}: {str(error).splitlines()[0]}") from None
 
@@ -97,7 +107,7 @@ def model_from_directory(path: str | Path, attention: str) -> PreTrainedModel:
     Raises:
         SpecError: as `read_model_directory`; or a head that should be the embedding (tie_word_embeddings) and is not.
     """
-    read_model_directory(path)
+    _check_directory(Path(path))
     given = _GIVEN | {"attn_implementation": attention, "dtype": torch.float32}
     try:
         with _silent():
@@ -121,6 +131,15 @@ def read_model_directory(path: str | Path) -> tuple[Architecture, str]:
         SpecError: no config.json, no *.safetensors, or weights that do not fit the configuration.
     """
     path = Path(path)
+    digest = hashlib.blake2b(digest_size=16)
+    for file in [path / "config.json", *_check_directory(path)]:
+        with open(file, "rb") as stream:
+            hashlib.file_digest(stream, lambda: digest)
+    return read_json(path / "config.json"), digest.hexdigest()
+
+
+def _check_directory(path: Path) -> list[Path]:
+    """The files with the weights of a Hugging Face directory; raises as `read_model_directory`."""
     if not (path / "config.json").is_file():
         raise SpecError(f"{path}: no config.json; a model directory holds config.json and model.safetensors")
     weights = sorted(path.glob("*.safetensors"))
@@ -134,11 +153,7 @@ def read_model_directory(path: str | Path) -> tuple[Architecture, str]:
         raise SpecError(f"{path}: {loading_error(error)}") from None
     if problem := weights_problem(loaded[1]):
         raise SpecError(f"{path}: {problem}; save or download the model again, with its config.json")
-    digest = hashlib.blake2b(digest_size=16)
-    for file in [path / "config.json", *weights]:
-        with open(file, "rb") as stream:
-            hashlib.file_digest(stream, lambda: digest)
-    return read_json(path / "config.json"), digest.hexdigest()
+    return weights
 
 
 @contextlib.contextmanager
@@ -186,13 +201,29 @@ def non_finite_weight(model: PreTrainedModel) -> str:
     return ""
 
 
+class _HiddenStates(BaseModelOutputWithPast):
+    """An output of layers in which a model finds None of all that it may look for beside the hidden states."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+
 def has_linear_head(model: PreTrainedModel) -> bool:
     """Whether the logits are the last hidden states times the head's weight, without bias, scale or cap."""
-    head = model.get_output_embeddings()
-    if head is None:
+    head, body = model.get_output_embeddings(), model.base_model
+    if head is None or getattr(head, "bias", None) is not None:
         return False
-    tokens = torch.arange(8, device=model.device)[None] % model.config.vocab_size
-    with torch.no_grad():
-        logits = model(input_ids=tokens, use_cache=False).logits
-        hidden = model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-        return torch.allclose(logits, functional.linear(hidden, head.weight), atol=1e-6)
+    # Neither the layers nor the values of the weights matter: hidden states and rows of the head are made up.
+    weight, width = head.weight, head.weight.shape[1]
+    hidden = torch.linspace(-1, 1, 8 * width, device=weight.device).view(1, 8, width)
+    rows = torch.linspace(-0.9, 1, 64 * width, device=weight.device).view(64, width)
+    body.forward = lambda *_, **__: _HiddenStates(last_hidden_state=hidden)  # pyright: ignore
+    head.weight = torch.nn.Parameter(rows)
+    try:
+        with torch.no_grad():
+            logits = model(input_ids=torch.zeros((1, 8), dtype=torch.int64, device=weight.device)).logits
+        return logits.shape[-1] == 64 and torch.allclose(logits, functional.linear(hidden, rows), atol=1e-6)
+    finally:
+        head.weight = weight
+        del body.forward

@@ -8,6 +8,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from training.parameters import CHUNK
 from training.sampling import GOLDEN, mixed
 from training.spec import Objective
 
@@ -94,8 +95,6 @@ def masked_losses(
     return _cross_entropy(logits, pairs[:, 1], by_token)
 
 
-CHUNK = 2048
-"""Predictions whose logits are computed at once where all would take too much memory."""
 Head = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str, bool], torch.Tensor]
 """(n, T, width) hidden states, (vocabulary, width) of the head, (n, T) token ids, precision, by_token -> losses."""
 

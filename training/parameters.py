@@ -1,8 +1,36 @@
-"""Parameters and training FLOPs of a model, computed from its configuration."""
+"""Parameters and training FLOPs of a model, computed from its configuration, and the peaks of devices."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+CHUNK = 2048
+"""Predictions whose logits are computed at once where all would take too much memory."""
+DENSE_PEAKS = {
+    **{"B300": 2250, "GB300": 2500, "B200": 2250, "GB200": 2500, "H200": 989, "GH200": 989, "H100": 989, "H800": 989},
+    **{"H100 PCIe": 756, "H100 NVL": 835, "H20": 148, "A100": 312, "A800": 312, "A40": 150, "A30": 165, "A10": 125},
+    **{"A10G": 70, "L40S": 362, "L40": 181, "L4": 121, "RTX A6000": 155, "RTX A5000": 111, "RTX 6000 Ada": 364},
+    **{"RTX 5090": 210, "RTX 4090": 165, "RTX 4080": 97, "RTX 3090": 71},
+    **{"MI355X": 2517, "MI325X": 1307, "MI300X": 1307, "MI300A": 981, "MI250X": 383},
+}
+"""Words of a device's name -> dense bf16 peak, 10^12 FLOP a second, from the data sheet."""
+_LESS_THAN_NAMED = ("MIG", "Laptop", "Max-Q")
+
+
+def peak_flops(device: str) -> float | None:
+    """Dense bf16 peak of a device by its name, FLOP a second; None for an unknown one, and for a slice of one.
+
+    >>> peak_flops("NVIDIA H200"), peak_flops("NVIDIA RTX A4000"), peak_flops("NVIDIA A100-SXM4-80GB")
+    (989000000000000.0, None, 312000000000000.0)
+    """
+    if any(word in device for word in _LESS_THAN_NAMED):
+        return None
+    found = [
+        name for name in DENSE_PEAKS if re.search(rf"(?<![A-Za-z0-9]){name}(?![A-Za-z0-9])", device, re.IGNORECASE)
+    ]
+    # The longest matching name: H100 PCIe is slower than H100.
+    return DENSE_PEAKS[max(found, key=len)] * 1e12 if found else None
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import partial
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from training.attempt import Attempt, LeaseLostError, claim
-from training.corpora.documents import CorpusError
+from training.corpora.documents import CorpusError, json_hash
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, parallel_problem
 from training.durable import FileError, read_file, write_whole
@@ -182,9 +183,8 @@ def run_once(
         LeaseLostError: another process took the run over.
     """
     load_transformers()  # late imports: reading the state of runs must not load torch
-    from training.checkpoints.states import drop_states, resumable_state, step_of
-    from training.engines import choose_engine, drop_shared_engines
-    from training.loop import NonFiniteLossError, train
+    from training.checkpoints.states import drop_states
+    from training.telemetry import NonFiniteLossError
 
     folder = folders.folder
     if group.broadcast(partial(state_of, folder)) == "done":
@@ -193,10 +193,6 @@ def run_once(
         return None
     if run.attempt:
         claimed_as(run.attempt.number)
-
-    def at_once() -> AbstractContextManager[None]:
-        # Where others wait for this process it must not leave by itself.
-        return answering(at_once=group.count == 1)
 
     try:
         stopped = partial(run.end, Exit.RUN_ME_AGAIN, "asked to stop in the middle of a step or a measurement")
@@ -207,22 +203,7 @@ def run_once(
             parallel = execution.parallel
             if problem := parallel_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
                 raise SpecError(problem)
-            with at_once():
-                chosen = group.broadcast(partial(choose_engine, spec, execution, folders.engines, tokens_ahead))
-            state = resumable_state(spec, folder) if group.first else None
-            facts = {name: value for name, value in asdict(chosen).items() if value}
-            facts |= {"parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
-            run.note(**facts | {"from_step": step_of(state) if state else 0, "precision": spec.precision})
-            with at_once():
-                network, losses, reference = build_run(spec, folders, chosen.engine, execution.threads, group)
-            try:
-                train(
-                    spec, folder, manifest=folders.manifest, start=folders.start, network=network, losses=losses,
-                    reference=reference, execution=execution, check=partial(run.check, stop), group=group, log=log,
-                )  # fmt: skip
-            finally:
-                if parallel.kind != "single":
-                    drop_shared_engines()
+            _train_within_memory(spec, folders, execution, run, stop, tokens_ahead, log)
             if run.attempt is not None:
                 # So that a file which loses lines later is not taken for the whole of the run.
                 points = read_file(folder / "points.jsonl").count(b"\n")
@@ -241,6 +222,61 @@ def run_once(
         if not isinstance(error, LeaseLostError):
             run.end(_exit_of(error), f"{type(error).__name__}: {error}")
         raise
+
+
+def _train_within_memory(
+    spec: RunSpec,
+    folders: RunFolders,
+    execution: Execution,
+    run: RunClaim,
+    stop: StopRequest,
+    tokens_ahead: int,
+    log: Callable[[str], None],
+) -> None:
+    """Train a claimed run to its end, in smaller micro-batches where memory runs out; arguments as of `run_once`."""
+    from training.checkpoints.states import resumable_state, step_of
+    from training.devices.out_of_memory import is_out_of_memory, keep_smaller, within_memory
+    from training.engines import choose_engine, device_name, drop_shared_engines
+    from training.loop import train
+
+    folder, group, parallel = folders.folder, run.group, execution.parallel
+    # Where others wait for this process it must not leave by itself.
+    alone = group.count == 1
+    key = [spec.model, spec.precision, spec.sequence_length, spec.global_batch, execution.engine]
+    key += [parallel.kind, parallel.processes, device_name()]
+    kept = folders.engines / f"memory-{json_hash(key, digest_size=8)}.json"
+    while True:
+        fitting = group.broadcast(partial(within_memory, spec, execution, kept))
+        with answering(at_once=alone):
+            chosen = group.broadcast(partial(choose_engine, spec, fitting, folders.engines, tokens_ahead))
+        state = resumable_state(spec, folder) if group.first else None
+        facts = {name: value for name, value in asdict(chosen).items() if value}
+        facts |= {"parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
+        facts |= {"micro_batch": fitting.micro_batch, "from_step": step_of(state) if state else 0}
+        run.note(**facts | {"precision": spec.precision})
+        built = None
+        try:
+            with answering(at_once=alone):
+                built = build_run(spec, folders, chosen.engine, execution.threads, group)
+            train(
+                spec, folder, manifest=folders.manifest, start=folders.start, network=built[0], losses=built[1],
+                reference=built[2], execution=fitting, check=partial(run.check, stop), group=group, log=log,
+            )  # fmt: skip
+            break
+        except Exception as error:
+            # Where several train, the others wait in a collective, and all begin again.
+            if not is_out_of_memory(error) or group.count > 1:
+                if is_out_of_memory(error):
+                    keep_smaller(spec, fitting, kept, parallel.activation_checkpointing)
+                raise
+        finally:
+            if parallel.kind != "single":
+                drop_shared_engines()
+        # Behind the handler, whose traceback holds the tensors of the step.
+        del built
+        drop_shared_engines()
+        gc.collect()
+        log(f"{folder.name}: {keep_smaller(spec, fitting, kept, parallel.activation_checkpointing)}")
 
 
 def _exit_of(error: BaseException) -> Exit:

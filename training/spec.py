@@ -222,8 +222,9 @@ class Parallel:
     """single, ddp, fsdp2, or DeepSpeed's zero1, zero2 or zero3; see docs/at-scale.md."""
     processes: Annotated[int, between(1, 100_000)] = 1
     """Processes that train a run together, one per GPU; must divide the global batch."""
-    activation_checkpointing: bool = False
-    """Recompute activations in the backward pass instead of storing them: one forward pass more, less memory."""
+    activation_checkpointing: bool | None = None
+    """Recompute activations in the backward pass instead of storing them: one forward pass more, less memory; null:
+    where not even a micro-batch of one sequence fits without."""
     timeout: Seconds = 600.0
     """Seconds without an answer from another process of the run after which all processes stop."""
     deepspeed: dict[str, Any] = field(default_factory=dict)
@@ -248,6 +249,8 @@ class Execution:
     """auto (measured once per shape), sdpa, eager, sdpa-compiled, eager-compiled or sdpa-chunked."""
     threads: int = 1
     """CPU threads of the process."""
+    device_memory: float | None = None
+    """Bytes that the process may take of its device; None: not known."""
     resume_every: int = 200
     """Steps between resume states; 0: none by steps."""
     resume_minutes: float = 10.0

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from training.devices.group import ALONE, Group
-from training.parameters import model_size
+from training.parameters import model_size, peak_flops
 from training.spec import RunSpec
 
 LOG_SECONDS = 60.0
@@ -26,13 +26,6 @@ _SPIKE = 6.0
 """Robust standard deviations above the median of the last losses; probability 10^-9 under a Gaussian."""
 _SMALLEST_SPIKE = 0.2
 _SLOW = 0.5
-
-DENSE_PEAKS = {
-    **{"B200": 2250, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H800": 989, "GH200": 989},
-    **{"A100": 312, "A800": 312, "A40": 150, "A10G": 70, "A6000": 155, "L40S": 362, "L40": 181, "L4": 121},
-    **{"RTX 4090": 165, "MI300X": 1307, "MI250X": 383},
-}
-"""Part of a device's name -> dense bf16 peak, 10^12 FLOP a second, from the data sheet."""
 
 
 class NonFiniteLossError(RuntimeError):
@@ -44,17 +37,6 @@ def telemetry_of(spec: RunSpec, folder: Path, group: Group, log: Callable[[str],
     peak = peak_flops(torch.cuda.get_device_name(group.device)) if group.device.type == "cuda" else None
     flops = model_size(spec.model, spec.sequence_length).flops_per_token
     return Telemetry(folder, spec, flops, peak * group.count if peak else None, log, group)
-
-
-def peak_flops(device: str) -> float | None:
-    """Dense bf16 peak of a device by its name, FLOP a second; None for an unknown one.
-
-    >>> peak_flops("NVIDIA H200"), peak_flops("a CPU")
-    (989000000000000.0, None)
-    """
-    # The longest matching name: H100 PCIe is slower than H100.
-    names = sorted((name for name in DENSE_PEAKS if name in device), key=len)
-    return DENSE_PEAKS[names[-1]] * 1e12 if names else None
 
 
 @dataclass

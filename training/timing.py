@@ -17,9 +17,14 @@ from training.spec import RunSpec
 _LEAST_TOKENS = 16
 
 
-def training_step(network: PreTrainedModel, losses: Losses, spec: RunSpec, batch: int) -> Callable[[int, int], object]:
+def training_step(
+    network: PreTrainedModel, losses: Losses, spec: RunSpec, batch: int, parallel: Parallel | None = None
+) -> Callable[[int, int], object]:
     """The step of the training loop, with its update, on random tokens: a function of sequences and tokens of each."""
-    devices, causal = place_model(network, losses, spec, Parallel(), ALONE), spec.objective.kind == "causal"
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.fill_(0.01)  # The time of some values, like denormal ones, is another.
+    devices, causal = place_model(network, losses, spec, parallel or Parallel(), ALONE), spec.objective.kind == "causal"
     size = (batch, spec.sequence_length + 1) if causal else (batch, 2, spec.sequence_length)
     tokens = torch.randint(
         network.config.get_text_config().vocab_size, size, generator=torch.Generator().manual_seed(0)

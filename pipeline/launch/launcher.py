@@ -9,6 +9,7 @@ from pipeline.launch import local
 from pipeline.launch.slurm.status import with_job_states
 from pipeline.launch.slurm.submit import cancel, prepare, show, submit
 from pipeline.launch.work import run_worker, try_again
+from pipeline.plan.memory import check_memory
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
@@ -64,6 +65,7 @@ def launch(context: Context, console: Console, wanted: Sequence[PlannedRun] | No
     chosen = [run for run in context.plan if question.run in (None, run.name, run.spec.hash, run.spec.hash[:8])]
     if not chosen and question.run is not None:
         raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status"])
+    check_memory(question, (run for run in chosen if study.state(run) != "done"))
     if question.retry_failed:
         for run in chosen:
             try_again(study.runs / run.name)

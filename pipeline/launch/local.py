@@ -15,7 +15,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from pipeline.plan.cost import run_flops
-from pipeline.plan.machine import gpus, workers
+from pipeline.plan.machine import MEMORY, gpus, process_memory, workers
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
@@ -54,6 +55,10 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
     if all(study.state(run) == "done" for run in plan):
         console.print(f"all {len(plan)} runs of the plan are done")
         return Exit.DONE
+    if (visible := gpus()) and len(visible) < question.parallel.processes:
+        several = f"{len(visible)} GPUs are visible" if len(visible) > 1 else "one GPU is visible"
+        way = f"allowed: 1 to {len(visible)}, a process for each, or CUDA_VISIBLE_DEVICES= for processes on the CPU"
+        raise ConfigError([f"parallel.processes: {question.parallel.processes}, but {several}; {way}"])
     stop_file = study.folder / "STOP"
     if stop_file.exists():
         line = "this file stops every run: remove it and give the same command again"
@@ -123,6 +128,8 @@ def _start(study: Study, question: Question, selection: list[str], number: int) 
         # With more workers than GPUs several workers use one.
         first = number % (len(visible) // processes) * processes
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible[first : first + processes])
+    if memory := process_memory(question):
+        environment[MEMORY] = str(memory)
     command = [sys.executable, "-m", "pipeline.launch.worker", str(study.folder)]
     command += ["--number", str(number), "--parent", str(os.getpid()), *selection]
     with open(study.folder / "logs" / f"worker-{number}.log", "ab") as log:

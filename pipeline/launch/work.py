@@ -15,6 +15,7 @@ from pathlib import Path
 from pipeline.launch.exit_codes import exit_code_of
 from pipeline.launch.ranks import rank_environment, run_ranks
 from pipeline.plan.kept_steps import kept_steps
+from pipeline.plan.machine import process_memory
 from pipeline.question.data import data_folder
 from pipeline.question.loading import load_question
 from pipeline.question.schema import Question
@@ -188,7 +189,7 @@ def _execution(question: Question, run: PlannedRun, plan: list[PlannedRun]) -> E
     return Execution(
         micro_batch=launcher.micro_batch, engine=question.engine, threads=launcher.threads,
         resume_every=launcher.resume_every, resume_minutes=launcher.resume_minutes, checkpoints=tuple(checkpoints),
-        kept_states=tuple(states), parallel=question.parallel,
+        kept_states=tuple(states), parallel=question.parallel, device_memory=process_memory(question),
     )  # fmt: skip
 
 

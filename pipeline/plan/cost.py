@@ -5,15 +5,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.plan.kept_steps import kept_steps
+from pipeline.plan.machine import gpu_name
+from pipeline.plan.memory import distinct, process_bytes
 from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Speed
 from pipeline.study.folder import PlannedRun
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
-from training.parameters import model_size
+from training.parameters import model_size, peak_flops
 from training.spec import RunSpec
 
 _BYTES_A_POINT = 170
+ASSUMED_MFU = 0.4
+"""Of a GPU's dense bf16 peak, by a large model; of one of `_HALF_USED` parameters half of it."""
+_HALF_USED = 5e7
 _STATES_IN_TRAINING = 3
 """The two newest, and the one that is being written."""
 
@@ -36,6 +41,10 @@ class Cost:
     """Floating-point operations of training and evaluation."""
     seconds: float | None
     """Seconds of training and evaluation with one worker; None without a measured speed."""
+    memory: int | None
+    """Peak bytes of a process; None: not known."""
+    assumed_seconds: float | None
+    """Seconds of one GPU by FLOPs at an assumed part of its peak, where the speed is not known; None: no known GPU."""
     disk: int
     """Bytes of kept weights, states and points, and of the resume states of one run while it trains."""
 
@@ -60,10 +69,37 @@ def costs(
         tokens = sum(run.spec.tokens for run in members)
         times = [run_seconds(run.spec, speed(run) if speed else None) for run in members]
         seconds = None if None in times else sum(filter(None, times))
+        peaks = (process_bytes(question, run.spec) for run in distinct(members))
+        memory = max((round(peak) for peak in peaks if peak is not None), default=None)
+        assumed = None if seconds is not None else assumed_seconds([run.spec for run in members], question)
         disk = sum(_disk(run.spec, *kept_steps(question, run, children.get(run.spec.hash, []))) for run in members)
         disk += _STATES_IN_TRAINING * _state_bytes(members[0].spec)
-        rows.append(Cost(role, model, non_embedding, len(members), tokens, flops, seconds, disk))
+        rows.append(
+            Cost(
+                role,
+                model,
+                non_embedding,
+                len(members),
+                tokens,
+                flops,
+                seconds,
+                memory,
+                assumed,
+                disk,
+            )
+        )
     return rows
+
+
+def assumed_seconds(specs: Sequence[RunSpec], question: Question) -> float | None:
+    """Seconds of one GPU, of its name's peak and a utilisation that falls with the model's size; None: no known GPU."""
+    if (peak := peak_flops(gpu_name(question))) is None:
+        return None
+    total = 0.0
+    for spec in specs:
+        size = model_size(spec.model, spec.sequence_length).non_embedding
+        total += run_flops(spec) / (peak * ASSUMED_MFU * size / (size + _HALF_USED))
+    return total
 
 
 def run_flops(spec: RunSpec) -> float:

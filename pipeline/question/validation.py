@@ -19,6 +19,7 @@ from pipeline.question.variants import variant_questions
 from training.devices.group import parallel_problem
 from training.evaluation_steps import evaluation_steps
 from training.keys import MOST_STEPS, key_problems
+from training.parameters import DENSE_PEAKS, peak_flops
 from training.schedule import learning_rates
 
 DEEPSPEED_REFUSED = {"optimizer", "scheduler", "fp16", "bf16", "gradient_accumulation_steps", "train_batch_size"}
@@ -177,6 +178,8 @@ def _execution_problems(question: Question) -> Iterator[str]:
     if question.dry_run and not question.launcher.elsewhere:
         others = " or ".join(f"launcher={kind}" for kind in kinds()["launcher"] if LauncherConfig(kind).elsewhere)
         yield f"dry_run: true with launcher.kind={question.launcher.kind}; allowed: {others} (else: cptlaw plan)"
+    if (device := question.launcher.device) is not None and peak_flops(device) is None:
+        yield f"launcher.device: {device!r}; allowed: a name with one of {', '.join(DENSE_PEAKS)}, or null"
     yield from slurm_problems(question)
 
 

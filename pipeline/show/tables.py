@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from pipeline.plan.cost import Cost, costs
+from pipeline.plan.cost import ASSUMED_MFU, Cost, costs
 from pipeline.plan.duration import speed_of, wall_seconds
-from pipeline.plan.machine import workers
+from pipeline.plan.machine import gpu_name, workers
 from pipeline.question.schema import Question
 from pipeline.show.table import Table
 from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, PredictedLoss, Recommendation
@@ -20,16 +20,27 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
     question = context.question
     count, groups = workers(question), costs(runs, speed_of(context, runs), question)
     times = [group.seconds and group.seconds / count for group in groups] + [wall_seconds(context, runs)]
+    assumed = [group.assumed_seconds for group in groups]
+    assumed.append(None if None in assumed else sum(filter(None, assumed)))
+
+    def unknown(seconds: float | None) -> str:
+        return "?" if seconds is None else f"{seconds / 3600:.2g} GPU-h*"
+
+    peaks = [group.memory for group in groups]
+    peaks = [None if peak is None else _bytes(peak) for peak in [*peaks, max(filter(None, peaks), default=None)]]
+    disks = _with_total([group.disk for group in groups])
     rows = [
-        [*cells, "?" if seconds is None else duration(seconds), _bytes(disk)]
-        for cells, seconds, disk in zip(cost_rows(groups), times, _with_total([group.disk for group in groups]))
+        [*cells, (unknown(each) if seconds is None else duration(seconds)), peak or "?", _bytes(disk)]
+        for cells, seconds, each, peak, disk in zip(cost_rows(groups), times, assumed, peaks, disks)
     ]
     note = (
         f"N: non-embedding parameters. Time of a row: its work over {count} workers of "
         f"{question.launcher.threads} thread, at the speed measured here; all: a simulated end, with starts and "
-        "waits, so rows do not sum to it. Disk: while training"
+        "waits, so rows do not sum to it. Memory: peak of a process. Disk: while training"
     )
-    columns = ["role", "model", "N", "runs", "tokens", "FLOPs", "time", "disk"]
+    if any(assumed):
+        note += f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)} for a large model"
+    columns = ["role", "model", "N", "runs", "tokens", "FLOPs", "time", "memory", "disk"]
     return Table("", columns, rows, note, left=2, rules=[len(groups)])
 
 

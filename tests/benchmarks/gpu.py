@@ -1,115 +1,311 @@
-"""Model FLOP utilisation of Qwen shapes on a GPU: plain and compiled, logits whole, by rows, chunked or by Liger.
+"""What a lent GPU is asked, in three calls of under ten minutes: is it right, how fast, how many small runs at once.
 
-    python -m tests.benchmarks.gpu                      # Qwen1.5 0.5B and 1.8B shapes, 2,048 tokens, bf16 autocast
-    python -m tests.benchmarks.gpu --shape tiny --batch 2 --steps 3 --length 64   # anywhere, to see that it runs
+    python -m tests.benchmarks.gpu correctness OUT     # losses, kill and resume, memory by formula, host reads, a trace
+    python -m tests.benchmarks.gpu speed OUT           # MFU of .1, .5 and 1.8 B parameters by engine
+    python -m tests.benchmarks.gpu packed OUT          # small models: several processes, stacked models
+    python -m tests.benchmarks.gpu PART OUT --shape tiny --length 32 --seconds 20    # anywhere, to see that it runs
 
-Needs torch, transformers and this folder alone; torch 2.11 or newer. Each variant runs in a process of its own, so that
-one that runs out of memory does not take the others along. Prints a Markdown table.
+Needs torch 2.11, transformers 5.17, psutil and this folder. Each measurement is a line of OUT/PART.jsonl, written when
+it is made; none begins after `--seconds`. The step is the product's own; a batch that runs out of memory is halved.
 """
 
 import argparse
-import importlib.util
-import itertools
+import json
 import multiprocessing
+import os
+import shutil
+import signal
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import torch
 
+from training.corpora.manifest import Manifest
+from training.corpora.prepare import Source, TokenizerChoice, prepare
+from training.devices.group import ALONE
+from training.devices.memory import memory_of
+from training.devices.out_of_memory import is_out_of_memory
+from training.devices.placement import place_model
+from training.devices.single import Devices
+from training.engines import build_engine, device_name
+from training.evaluation_steps import EvaluationPolicy
 from training.model import build_model
-from training.objectives import losses_by_rows, losses_in_chunks, sequence_losses, sequence_losses_of_head
-from training.parameters import model_size
-from training.telemetry import peak_flops, peak_memory
+from training.parameters import model_size, peak_flops
+from training.run import RunFolders, run_once
+from training.schedule import Piece
+from training.spec import Execution, Initial, Parallel, RunSpec
+from training.telemetry import peak_memory
+from training.timing import training_step
 
 SHAPES = {
     name: {"model_type": "qwen2", "bos_token_id": None, "eos_token_id": 0, "pad_token_id": None}
     | {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": heads}
     | {"intermediate_size": inner, "vocab_size": vocabulary, "tie_word_embeddings": tied}
     for name, width, layers, heads, inner, vocabulary, tied in (
+        ("0.1B", 768, 12, 12, 2048, 32_000, True),
         ("0.5B", 1024, 24, 16, 2816, 151_936, True),
         ("1.8B", 2048, 24, 16, 5504, 151_936, False),
-        ("tiny", 64, 2, 2, 176, 2_048, True),
+        ("small", 128, 3, 2, 352, 2_048, True),
+        ("tiny", 64, 2, 2, 176, 512, True),
     )
 }
-HEADS = {
-    "logits": sequence_losses,
-    "rows": partial(sequence_losses_of_head, head=losses_by_rows),
-    "chunked": partial(sequence_losses_of_head, head=losses_in_chunks),
-}
+ENGINES = ("sdpa-compiled", "sdpa-chunked", "sdpa")
+GPU = torch.cuda.is_available()
+SPAWN = multiprocessing.get_context("spawn")
+Facts = dict[str, float | str | list[float] | None]
 
 
 def main() -> None:
-    """Run every variant of the shapes asked for, and print a row of each."""
+    """Take the measurements of one part that there is time for, and write a line of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", action="append", choices=SHAPES, help="which; none: 0.5B and 1.8B")
-    parser.add_argument("--batch", type=int, default=8, help="sequences a step")
-    parser.add_argument("--length", type=int, default=2048, help="tokens a sequence")
-    parser.add_argument("--steps", type=int, default=20, help="timed steps, after five to warm up")
-    arguments = parser.parse_args()
-    liger = torch.cuda.is_available() and importlib.util.find_spec("liger_kernel") is not None
-    heads = [*HEADS, *(["liger"] if liger else [])]
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    print(f"{device}, torch {torch.__version__}, {arguments.batch} x {arguments.length} tokens, bf16 autocast\n")
-    print("| shape | compiled | head | tokens/s | MFU | peak memory, GB | seconds to the first step |")
-    print("|---|---|---|---|---|---|---|")
-    # Compiling took 205 s for the chunked head of the tiny shape on a processor, 25 s for that by rows.
-    variants = [("no", head) for head in heads] + [("yes", head) for head in ("logits", "rows")]
-    for shape, (compiled, head) in itertools.product(arguments.shape or ["0.5B", "1.8B"], variants):
-        sizes = (arguments.batch, arguments.length, arguments.steps)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("out", type=Path, help="folder for the lines, and the trace")
+    parser.add_argument("--shape", action="append", choices=SHAPES, help="instead of the part's own")
+    parser.add_argument("--length", type=int, default=2048, help="tokens of a sequence")
+    parser.add_argument("--batch", type=int, default=32, help="sequences of a step at first")
+    parser.add_argument("--seconds", type=float, default=540.0, help="no measurement begins later")
+    measure(parser.parse_args())
+
+
+def measure(asked: argparse.Namespace) -> None:
+    """As `main`, of parsed arguments."""
+    asked.out.mkdir(parents=True, exist_ok=True)
+    start, about = time.monotonic(), {"device": device_name(), "torch": torch.__version__}
+    for name, work in PARTS[asked.part](asked):
+        if time.monotonic() - start > asked.seconds:
+            break
+        before = time.monotonic()
         try:
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                row = pool.submit(measured, shape, compiled, head, *sizes).result()
+            facts = work()
         except Exception as error:
-            cells = f"{(str(error).strip().splitlines() or [type(error).__name__])[-1][:60]} | | |"
-        else:
-            mfu = "n/a" if row["mfu"] is None else f"{row['mfu']:.1%}"
-            cells = f"{row['tokens_per_second']:,.0f} | {mfu} | {row['memory'] / 1e9:.1f} | {row['first']:.0f}"
-        print(f"| {shape} | {compiled} | {head} | {cells} |", flush=True)
+            # One that fails must not take the lease of the others.
+            facts = {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
+        line = json.dumps({"measured": name, **facts, **about, "took": round(time.monotonic() - before, 1)})
+        print(line, flush=True)
+        with open(asked.out / f"{asked.part}.jsonl", "a") as stream:
+            stream.write(line + "\n")
 
 
-def measured(shape: str, compiled: str, head: str, batch: int, length: int, steps: int) -> dict[str, float | None]:
-    """Tokens a second of forward, backward, clipping and AdamW; MFU by `model_size`'s operations; peak bytes."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.set_float32_matmul_precision("high")
-    fields = SHAPES[shape] | {"max_position_embeddings": length}
-    if head == "liger":
-        from liger_kernel.transformers import apply_liger_kernel_to_qwen2  # pyright: ignore[reportMissingImports]
+Work = Iterator[tuple[str, Callable[[], Facts]]]
 
-        apply_liger_kernel_to_qwen2()
-    network = build_model(fields, "sdpa", seed=0).to(device)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    tokens = torch.randint(0, fields["vocab_size"], (batch, length + 1), device=device)
 
-    def loss() -> torch.Tensor:
-        if head == "liger":
-            # Liger's own loss never makes the logits, and gives their mean alone.
-            with torch.autocast(device.type, torch.bfloat16):
-                return network(input_ids=tokens[:, :-1], labels=tokens[:, 1:], shift_labels=tokens[:, 1:]).loss
-        return HEADS[head](network, tokens, "bf16").sum() / (batch * length)
+def _correctness(asked: argparse.Namespace) -> Work:
+    shape = (asked.shape or ["small"])[0]
+    for precision in ("fp32", "bf16"):
+        yield f"losses, {precision}", partial(_losses_against_cpu, shape, precision, asked.length)
+    yield "kill and resume", partial(_kill_and_resume, shape, asked.out)
+    for checkpointing in (False, True):
+        yield (
+            f"memory, {checkpointing=}",
+            partial(_memory, (asked.shape or ["0.1B"])[0], asked, checkpointing),
+        )
+    yield "host reads in a step", partial(_host_reads, shape, asked.length)
+    yield "trace", partial(_trace, (asked.shape or ["0.5B"])[0], asked)
 
-    forward = torch.compile(loss, dynamic=False) if compiled == "yes" else loss
+
+def _speed(asked: argparse.Namespace) -> Work:
+    for shape in asked.shape or ("0.1B", "0.5B", "1.8B"):
+        for engine in ENGINES:
+            yield f"{shape} {engine}", partial(_alone, _utilisation, shape, engine, asked.batch, asked.length)
+
+
+def _packed(asked: argparse.Namespace) -> Work:
+    (shape, *_), length = asked.shape or ["small"], min(asked.length, 256)
+    for count in (1, 2) if not GPU else (1, 2, 4, 8, 16):
+        yield f"{count} processes", partial(_processes, shape, count, length)
+    for count in (2,) if not GPU else (8, 32, 128):
+        yield f"{count} stacked", partial(_alone, _stacked, shape, count, length)
+
+
+PARTS = {"correctness": _correctness, "speed": _speed, "packed": _packed}
+
+
+def spec_of(shape: str, length: int, batch: int, precision: str = "bf16", **changes) -> RunSpec:
+    """A run of a shape on made-up tokens."""
+    model = SHAPES[shape] | {"max_position_embeddings": max(length, 64)} | changes.pop("model", {})
+    schedule = (Piece("constant", 1e-3),)
+    return RunSpec("pretrain", model, Initial(), changes.pop("corpora", {}), changes.pop("mixture", {}), length, batch,
+                   changes.pop("steps", 1), schedule, precision=precision, **changes)  # fmt: skip
+
+
+def _alone(work: Callable[..., Facts], *arguments) -> Facts:
+    """In a process of its own, whose memory is free afterwards."""
+    with ProcessPoolExecutor(1, SPAWN) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+def _engine() -> str:
+    return "sdpa-compiled" if GPU else "sdpa"
+
+
+def _losses_against_cpu(shape: str, precision: str, length: int) -> Facts:
+    """Eight steps on this device, against fp32 on the CPU: the same weights and tokens."""
+    spec, length = spec_of(shape, min(length, 256), 4, precision), min(length, 256)
+    tokens = torch.randint(SHAPES[shape]["vocab_size"], (4, length + 1), generator=torch.Generator().manual_seed(0))
+    source, losses = build_model(spec.model, "sdpa", seed=0), {}
+    for name, of_device in (("here", spec), ("cpu", spec_of(shape, length, 4, "fp32"))):
+        here = name == "here"
+        network, loss = build_engine(of_device, _engine() if here else "sdpa", torch.get_num_threads())
+        network.load_state_dict(source.state_dict())
+        place = partial(place_model, parallel=Parallel(), group=ALONE) if here else Devices
+        devices, losses[name] = place(network.train(), loss, of_device), []
+        for _ in range(8):
+            step = devices.losses(tokens).sum() / (4 * length)
+            devices.backward(step)
+            devices.update(1e-3)
+            losses[name].append(float(step.detach()))
+    worst = max(abs(here / cpu - 1) for here, cpu in zip(losses["here"], losses["cpu"]))
+    return {"largest_relative_difference": worst, "losses": losses["here"]}
+
+
+def _kill_and_resume(shape: str, out: Path) -> Facts:
+    """Losses of a run that was killed between two evaluations, against one that was not."""
+    folder = out / "kill"
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in ("general", "code"):
+        (folder / "texts" / name).mkdir(parents=True)
+        for number in range(60):
+            words = " ".join(f"{name[(number + place) % 4]}{place * number % 97}" for place in range(300))
+            (folder / "texts" / name / f"{number}.txt").write_text(words)
+    sources = {name: Source(kind="files", path=str(folder / "texts" / name)) for name in ("general", "code")}
+    manifest = prepare(
+        sources, TokenizerChoice(vocabulary=300), folder / "data", validation_ratio=0.1, progress=lambda _: None
+    )
+    corpora = {name: corpus.fingerprint for name, corpus in manifest.corpora.items()}
+    changes = {"corpora": corpora, "mixture": {"general": "1/2", "code": "1/2"}, "validation_windows": 4}
+    changes |= {"evaluation": EvaluationPolicy("explicit", steps=tuple(range(5, 45, 5)))}
+    spec = spec_of(shape, 32, 4, steps=40, model={"vocab_size": manifest.vocabulary}, **changes)
+    _train(spec, folder / "whole", manifest.folder)
+    process = SPAWN.Process(target=_train, args=(spec, folder / "killed", manifest.folder))
+    process.start()
+    points, deadline = folder / "killed" / "points.jsonl", time.monotonic() + 240
+    while process.is_alive() and time.monotonic() < deadline:
+        if points.exists() and points.read_bytes().count(b"\n") > 4:
+            os.kill(process.pid or 0, signal.SIGKILL)
+            break
+        time.sleep(0.01)
+    process.join()
+    _train(spec, folder / "killed", manifest.folder)
+    texts = [(folder / name / "points.jsonl").read_text().splitlines() for name in ("whole", "killed")]
+    whole, killed = ([json.loads(line)["loss"] for line in text] for text in texts)
+    worst = max(abs(one / other - 1) for one, other in zip(killed, whole, strict=True))
+    return {"exit_code": str(process.exitcode), "points": len(whole), "largest_relative_difference": worst}
+
+
+def _train(spec: RunSpec, folder: Path, data: Path) -> None:
+    folders = RunFolders(folder, Manifest.open(data), folder / "engines")
+    run_once(spec, folders, Execution(engine="sdpa", resume_every=3), log=lambda _: None)
+
+
+def _memory(shape: str, asked: argparse.Namespace, checkpointing: bool) -> Facts:
+    """Peak bytes of two steps, against the formula of `plan`."""
+    parallel = Parallel(activation_checkpointing=checkpointing)
+    batch, engine = max(asked.batch // 8, 1), "sdpa-chunked"
+    spec = spec_of(shape, asked.length, batch)
+    network, losses = build_engine(spec, engine, 1)
+    step = training_step(network, losses, spec, batch, parallel)
+    for _ in range(2):
+        step(batch, asked.length)
+    formula = memory_of(spec, parallel, batch, engine, gpu=GPU)
+    assert formula is not None
+    return {"peak": peak_memory(), "formula": formula.total, "batch": batch}
+
+
+def _host_reads(shape: str, length: int) -> Facts:
+    """What of a step, after the first, waits for the GPU."""
+    spec = spec_of(shape, min(length, 256), 4)
+    network, losses = build_engine(spec, _engine(), 1)
+    devices = place_model(network.train(), losses, spec, Parallel(), ALONE)
+    tokens = torch.zeros((4, spec.sequence_length + 1), dtype=torch.int64).to(ALONE.device)
+    for number in range(3):
+        if GPU and number == 2:
+            torch.cuda.set_sync_debug_mode("error")
+        devices.backward(devices.losses(tokens).sum())
+        devices.update(1e-3)
+    if GPU:
+        torch.cuda.set_sync_debug_mode("default")
+    return {"reads": 0}
+
+
+def _trace(shape: str, asked: argparse.Namespace) -> Facts:
+    """A trace of two steps for a browser, and its longest operations."""
+    batch = max(asked.batch // 4, 1)
+    spec = spec_of(shape, asked.length, batch)
+    step = training_step(*build_engine(spec, _engine(), 1), spec, batch)
+    step(batch, asked.length)
+    with torch.profiler.profile() as profile:
+        for _ in range(2):
+            step(batch, asked.length)
+    profile.export_chrome_trace(str(asked.out / "trace.json"))
+    order = "self_cuda_time_total" if GPU else "self_cpu_time_total"
+    (asked.out / "operations.txt").write_text(profile.key_averages().table(sort_by=order, row_limit=40))
+    return {"shape": shape, "batch": batch}
+
+
+def _utilisation(shape: str, engine: str, batch: int, length: int) -> Facts:
+    """Tokens a second, MFU and peak memory of a shape by an engine, at the largest batch that fits."""
+    while True:
+        try:
+            spec = spec_of(shape, length, batch)
+            step = training_step(*build_engine(spec, engine, torch.get_num_threads()), spec, batch)
+            start = time.perf_counter()
+            step(batch, length)
+            first = time.perf_counter() - start
+            seconds = _median_seconds(partial(step, batch, length))
+            break
+        except Exception as error:
+            if not is_out_of_memory(error) or batch == 1:
+                raise
+        batch //= 2
+        torch.cuda.empty_cache()
+    speed, peak = batch * length / seconds, peak_flops(device_name())
+    mfu = speed * model_size(spec.model, length).flops_per_token / peak if peak else None
+    return {"batch": batch, "tokens_per_second": speed, "mfu": mfu, "memory": peak_memory(), "first_step": first}
+
+
+def _median_seconds(step: Callable[[], object], limit: float = 15.0) -> float:
+    times, end = [], time.perf_counter() + (limit if GPU else 1.0)
+    while len(times) < 3 or (len(times) < 20 and time.perf_counter() < end):
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[len(times) // 2]
+
+
+def _processes(shape: str, count: int, length: int) -> Facts:
+    """Tokens a second of several processes on one device, together."""
+    with ProcessPoolExecutor(count, SPAWN) as pool:
+        futures = [pool.submit(_utilisation, shape, _engine(), 16, length) for _ in range(count)]
+        speeds = [float(str(future.result()["tokens_per_second"])) for future in futures]
+    return {"tokens_per_second": sum(speeds), "of_each": speeds}
+
+
+def _stacked(shape: str, count: int, length: int) -> Facts:
+    """Tokens a second of forward and backward passes of models of one shape as one, by torch.func."""
+    spec = spec_of(shape, length, 16)
+    network = build_model(spec.model, "eager", seed=0).to(ALONE.device)  # pyright: ignore[reportArgumentType]
+    weights = {name: torch.stack([value.detach()] * count) for name, value in network.named_parameters()}
+    tokens = torch.zeros((count, 16, length + 1), dtype=torch.int64, device=ALONE.device)
+
+    def loss(own: dict[str, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+        inputs = {"input_ids": rows[:, :-1], "use_cache": False, "attention_mask": {"full_attention": mask}}
+        logits = torch.func.functional_call(network, own, (), inputs).logits
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
+
+    hidden = torch.ones((length, length), dtype=torch.bool, device=ALONE.device).triu(1)
+    mask = torch.zeros((1, 1, length, length), device=ALONE.device).masked_fill(hidden, -1e9)
+    gradient = torch.func.vmap(torch.func.grad(loss))
 
     def step() -> None:
-        forward().backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    def seconds(count: int) -> float:
-        start = time.perf_counter()
-        for _ in range(count):
-            step()
-        if device.type == "cuda":
+        with torch.autocast(ALONE.device.type, torch.bfloat16):
+            gradient(weights, tokens)
+        if GPU:
             torch.cuda.synchronize()
-        return time.perf_counter() - start
 
-    first, _, timed = seconds(1), seconds(4), seconds(steps)
-    speed = steps * batch * length / timed
-    peak = peak_flops(torch.cuda.get_device_name()) if device.type == "cuda" else None
-    flops = model_size(fields, length).flops_per_token
-    mfu = speed * flops / peak if peak else None
-    return {"tokens_per_second": speed, "mfu": mfu, "memory": peak_memory(), "first": first}
+    return {"tokens_per_second": count * 16 * length / _median_seconds(step), "without": "the update"}
 
 
 if __name__ == "__main__":

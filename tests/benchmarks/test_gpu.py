@@ -1,18 +1,39 @@
-"""The GPU benchmark runs where there is no GPU too, and says so."""
+"""The GPU benchmark runs where there is no GPU too, and every measurement of it ends without an error."""
+
+import argparse
+import json
 
 import pytest
 
-from tests.benchmarks.gpu import HEADS, SHAPES, measured
+from tests.benchmarks.gpu import SHAPES, measure
 from training.parameters import model_size
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_a_variant_is_measured(head):
-    row = measured("tiny", "no", head, 2, 16, 1)
-    assert row["tokens_per_second"] > 0
-    assert row["memory"] > 1e7
+@pytest.mark.slow
+@pytest.mark.parametrize(("part", "lines"), [("correctness", 7), ("speed", 3), ("packed", 3)])
+def test_every_measurement_of_a_part_is_a_line(part, lines, tmp_path, monkeypatch):
+    # Compiling on a CPU takes 20 s a shape.
+    monkeypatch.setattr("tests.benchmarks.gpu.ENGINES", ("sdpa", "sdpa-chunked", "eager"))
+    measure(argparse.Namespace(part=part, out=tmp_path, shape=["tiny"], length=32, batch=4, seconds=300.0))
+    found = [json.loads(line) for line in (tmp_path / f"{part}.jsonl").read_text().splitlines()]
+    assert [line["error"] for line in found if "error" in line] == []
+    assert len(found) == lines
+    by_name = {line["measured"]: line for line in found}
+    if part == "correctness":
+        assert by_name["losses, fp32"]["largest_relative_difference"] < 1e-6
+        assert by_name["losses, bf16"]["largest_relative_difference"] < 1e-2
+        assert by_name["kill and resume"]["largest_relative_difference"] == 0
+        assert by_name["kill and resume"]["exit_code"] == "-9"
+        assert (tmp_path / "trace.json").exists()
+    else:
+        assert all(line["tokens_per_second"] > 0 for line in found)
+
+
+def test_no_measurement_begins_too_late(tmp_path):
+    measure(argparse.Namespace(part="speed", out=tmp_path, shape=["tiny"], length=32, batch=4, seconds=-1.0))
+    assert not (tmp_path / "speed.jsonl").exists()
 
 
 def test_the_shapes_have_the_sizes_of_their_names():
-    found = {name: model_size(SHAPES[name], 2048).total / 1e9 for name in ("0.5B", "1.8B")}
-    assert found == pytest.approx({"0.5B": 0.464, "1.8B": 1.837}, rel=0.01)
+    found = {name: model_size(SHAPES[name], 2048).total / 1e9 for name in ("0.1B", "0.5B", "1.8B")}
+    assert found == pytest.approx({"0.1B": 0.11, "0.5B": 0.464, "1.8B": 1.837}, rel=0.02)

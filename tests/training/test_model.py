@@ -15,6 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.conftest import SHAPE
+from tests.training.test_device_reads import SHAPES
+from training.checkpoints.weights import take_weights
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import load_tokenizer
 from training.model import build_model, has_linear_head, model_from_directory, read_model_directory
@@ -208,3 +210,16 @@ def test_code_of_a_model_directory_never_runs(model_type, manifest, tmp_path, mo
         load_tokenizer(folder)
     assert not (tmp_path / "ran").exists()
     assert not asked.called
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "llama", "gpt2", "gemma3"])
+def test_weights_without_values_cost_no_random_numbers_and_are_filled_once(name):
+    shape, tokens = SHAPES[name] | {"vocab_size": 64}, torch.arange(18).view(2, 9)
+    source = build_model(shape, "eager", seed=3)
+    expected, state = sequence_losses(source, tokens, "fp32"), torch.get_rng_state()
+    model = build_model(shape, "eager", seed=None)
+    assert has_linear_head(model)
+    take_weights(source, model)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(sequence_losses(model, tokens, "fp32"), expected)
+    assert not list(source.parameters())

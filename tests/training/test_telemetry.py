@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from training.telemetry import NonFiniteLossError, Telemetry, peak_flops, peak_memory
+from training.parameters import peak_flops
+from training.telemetry import NonFiniteLossError, Telemetry, peak_memory
 
 
 @pytest.fixture

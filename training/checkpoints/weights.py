@@ -58,9 +58,12 @@ def load_weights(path: Path, model: PreTrainedModel) -> None:
     set_weights(model, load_file(path / "model.safetensors").get)
 
 
-def copy_weights(source: PreTrainedModel, model: PreTrainedModel) -> None:
-    """Copy the weights of one model into another of the same architecture."""
-    set_weights(model, dict(source.named_parameters()).get)
+def take_weights(source: PreTrainedModel, model: PreTrainedModel) -> None:
+    """Move the weights of one model into another of the same architecture; the first one loses them, one by one."""
+    weights = dict(source.named_parameters())
+    for module in source.modules():
+        module._parameters.clear()
+    set_weights(model, lambda name: weights.pop(name, None))
 
 
 def set_weights(model: PreTrainedModel, tensor: Callable[[str], torch.Tensor | None]) -> None:

@@ -98,6 +98,10 @@ class Fsdp2(_Synchronised):
         self._model, _ = self._accelerator.prepare(_WithLoss(network, losses), optimizer)
         super().__init__(network, self._model, spec, optimizer)
 
+    def accumulate(self, last: bool) -> AbstractContextManager[object]:
+        # Each micro-batch's gradients are sharded: summed whole they would take as much memory as the whole weights.
+        return contextlib.nullcontext()
+
     def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         return parameter.detach().full_tensor()  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -11,7 +11,7 @@ from training.spec import Parallel, RunSpec
 def place_model(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
     """Place a model with its full first weights, the same in every process, on the devices of a run."""
     network.to(group.device)  # pyright: ignore[reportArgumentType]
-    _set_activation_checkpointing(network, parallel.activation_checkpointing)
+    _set_activation_checkpointing(network, bool(parallel.activation_checkpointing))
     if group.device.type != "cpu":
         on_device = losses
         losses = lambda tokens: on_device(tokens.to(group.device, non_blocking=True))  # noqa: E731

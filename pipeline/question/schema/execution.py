@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from training.keys import Count, Repeats, Seconds, Size, Step, between, one_of
+from training.keys import Count, Repeats, Seconds, Size, Step, between, one_of, up_to
 
 
 @dataclass
@@ -53,7 +53,12 @@ class LauncherConfig:
     threads: Annotated[int, between(1, 10_000)] = 1
     """CPU threads per run."""
     micro_batch: Size = 0
-    """Sequences per forward pass; 0: all that a process has of a step. Must divide them."""
+    """Sequences per forward pass; 0: all that a process has of a step, or as many as fit. Must divide them."""
+    device_memory: Annotated[float, up_to(100_000)] | None = None
+    """GB (10^9 bytes) of a GPU, or without GPUs of a machine; null: of this machine. What does not fit is computed in
+    smaller micro-batches, then with activation checkpointing."""
+    device: str | None = None
+    """Name of the GPUs, like H100, whose peak gives an assumed time where no speed is known; null: of this machine."""
     resume_every: Step = 200
     """Steps between saved states to resume from; 0: none by steps."""
     resume_minutes: Annotated[float, between(0, 1_000_000)] = 10.0

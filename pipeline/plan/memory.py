@@ -1,0 +1,82 @@
+"""The memory that the runs of a plan take of a device, and what is said where it does not suffice."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+
+from pipeline.plan.machine import gpus, process_memory
+from pipeline.question.messages import ConfigError
+from pipeline.question.schema import Question
+from pipeline.study.folder import PlannedRun
+from training.devices.memory import Fitted, fitted
+from training.spec import Parallel, RunSpec
+
+_MOST_PROCESSES = 64
+"""Of a run, where a kind that shards its model is proposed."""
+
+
+def process_bytes(question: Question, spec: RunSpec) -> float | None:
+    """Peak bytes of a process of a run; None: not known."""
+    memory = fitted_run(question, spec).memory
+    return memory and memory.of_process(gpu=_on_gpu(question))
+
+
+def fitted_run(question: Question, spec: RunSpec, parallel: Parallel | None = None) -> Fitted:
+    """How a process of a run computes a step in the memory that it has, as far as that is known."""
+    here = not question.launcher.elsewhere
+    limit, given = process_memory(question, here=here), question.launcher.micro_batch
+    return fitted(spec, parallel or question.parallel, given, question.engine, limit, gpu=_on_gpu(question))
+
+
+def distinct(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """A run of each model, batch, length and precision; others take as much memory."""
+    key = lambda run: (run.model, run.spec.global_batch, run.spec.sequence_length, run.spec.precision)  # noqa: E731
+    return [*{key(run): run for run in runs}.values()]
+
+
+def memory_lines(question: Question, runs: Iterable[PlannedRun]) -> Iterator[str]:
+    """A line on each model whose runs are not computed as asked, or do not fit."""
+    yield from {run.model: line for run in distinct(runs) if (line := _line(question, run.model, run.spec))}.values()
+
+
+def check_memory(question: Question, runs: Iterable[PlannedRun]) -> None:
+    """Raise ConfigError where runs do not fit a device, with a line for each model."""
+    misfits = [run for run in distinct(runs) if not fitted_run(question, run.spec).fits]
+    if lines := list(memory_lines(question, misfits)):
+        raise ConfigError(lines)
+
+
+def _on_gpu(question: Question) -> bool:
+    elsewhere = question.launcher.elsewhere
+    return bool(question.launcher.slurm.gpus if elsewhere else gpus())
+
+
+def _line(question: Question, model: str, spec: RunSpec) -> str:
+    fit, local = fitted_run(question, spec), spec.global_batch // question.parallel.processes
+    memory, limit = fit.memory, process_memory(question, here=not question.launcher.elsewhere)
+    asked = (question.launcher.micro_batch or local, bool(question.parallel.activation_checkpointing))
+    if memory is None or limit is None or (fit.fits and (fit.micro_batch, fit.checkpointing) == asked):
+        return ""
+    taken = memory.of_process(gpu=_on_gpu(question))
+    parts = ", ".join(f"{name} {size / 1e9:.2g}" for name, size in asdict(memory).items() if size)
+    parts += f", the process itself and what its allocator loses {(taken - memory.total) / 1e9:.2g}"
+    how = f"micro-batches of {fit.micro_batch} of {local}" + (", activation checkpointing" if fit.checkpointing else "")
+    line = f"{model}: {how}: {taken / 1e9:.1f} GB a process ({parts})"
+    if fit.fits:
+        return f"{line}, to fit in {limit / 1e9:.1f} GB"
+    return f"launcher.device_memory: {limit / 1e9:.1f} GB a process is too little for {line}; {_remedy(question, spec)}"
+
+
+def _remedy(question: Question, spec: RunSpec) -> str:
+    """What to give where a run does not fit."""
+    parallel = question.parallel
+    if parallel.activation_checkpointing is False:
+        return "give parallel.activation_checkpointing=true"
+    freed = "launcher.micro_batch=0, " if question.launcher.micro_batch > 1 else ""
+    for count in range(parallel.processes + 1, _MOST_PROCESSES + 1) if _on_gpu(question) else ():
+        if spec.global_batch % count == 0:
+            fit = fitted_run(question, spec, replace(parallel, kind="fsdp2", processes=count))
+            if fit.fits and fit.memory is not None:
+                each = f"{fit.memory.of_process(gpu=True) / 1e9:.1f} GB each"
+                return f"give {freed}parallel=fsdp2 parallel.processes={count} ({each}), or larger devices"
+    fewer = "launcher.workers=1, " if not question.launcher.elsewhere and question.launcher.workers != 1 else ""
+    return f"give {freed}{fewer}a shorter sequence_length, a smaller model, or more memory"

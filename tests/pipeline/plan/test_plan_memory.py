@@ -1,0 +1,131 @@
+"""Memory and GPU-hours of a plan, the GPUs of a machine, and what does not fit."""
+
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipeline.goals.registry import read_question
+from pipeline.launch.launcher import launch
+from pipeline.launch.local import train_locally
+from pipeline.plan.cost import costs
+from pipeline.plan.machine import MEMORY, gpus, process_memory, visible_gpus
+from pipeline.plan.memory import check_memory, fitted_run, memory_lines
+from pipeline.plan.runs import estimate, planned_runs
+from pipeline.question.messages import ConfigError
+from pipeline.question.schema import Question
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun
+from tests.pipeline.plan.test_plan_time import ONE_MODEL, planned
+
+LARGE = ["experiment=own", "model=qwen2.5-1.5b", "ladder=[]", "mixture.domain_ratio=[0.5]", "precision=bf16"]
+LARGE += ["sequence_length=2048", "target.global_batch=32", "pretrain.global_batch=32", "evaluation_budget=1"]
+SLURM = ["launcher=slurm", "launcher.slurm.gpus=8"]
+LISTING = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89)
+  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4)
+  MIG 1g.5gb      Device  1: (UUID: MIG-0a11)
+GPU 1: An odd GPU 7 (UUID: GPU-77aa)
+GPU 2: NVIDIA H100 80GB HBM3 (UUID: GPU-9b00)
+"""
+
+
+@pytest.fixture(autouse=True)
+def forget_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    visible_gpus.cache_clear()
+    monkeypatch.delenv(MEMORY, raising=False)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose nvidia-smi lists two GPUs, and two slices of a third."""
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    memory = "40960\\n24576\\n81559\\n"
+    program.write_text(f"#!/bin/sh\ncase $1 in -L) printf '{LISTING}';; *) printf '{memory}';; esac\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, ["MIG-c6d4", "MIG-0a11", "1", "2"]),
+        ("", []),
+        ("-1", []),
+        ("2, 1", ["2", "1"]),
+        ("1,-1,2", ["1"]),
+        ("GPU-9b", ["GPU-9b"]),
+        ("MIG-0a11,GPU-77aa", ["MIG-0a11", "GPU-77aa"]),
+        ("1,7,2", ["1"]),
+    ],
+)
+def test_gpus_are_those_that_cuda_would_see(machine, visible, expected, monkeypatch) -> None:
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpus() == expected
+
+
+def test_memory_is_that_of_the_smallest_gpu_shared_by_the_runs_on_it(machine, monkeypatch) -> None:
+    assert [gpu.memory for gpu in visible_gpus()] == [20e9, 5e9, 24576 * 2**20, 81559 * 2**20]
+    question = read_question([*LARGE, "launcher.workers=8"])
+    assert process_memory(question) == 2.5e9
+    assert process_memory(read_question([*LARGE, "launcher.workers=8", "launcher.device_memory=30"])) == 15e9
+    # Of Slurm's nodes nothing is known here, and a worker knows what its command has found.
+    assert process_memory(read_question([*LARGE, *SLURM]), here=False) is None
+    monkeypatch.setenv(MEMORY, "7e9")
+    assert process_memory(question) == 7e9
+
+
+def _large(*words: str) -> tuple[Question, list[PlannedRun]]:
+    question = read_question([*LARGE, *words])
+    return question, planned_runs(estimate(question, "bf16"))
+
+
+def test_a_plan_says_what_is_done_to_fit_and_what_to_do_where_nothing_is() -> None:
+    question, runs = _large(*SLURM)
+    assert list(memory_lines(question, runs)) == []
+    assert fitted_run(question, runs[0].spec).micro_batch == 32
+    question, runs = _large(*SLURM, "launcher.device_memory=80")
+    (line,) = memory_lines(question, runs)
+    assert line.startswith("qwen2.5-1.5b: micro-batches of 4 of 32: ")
+    assert line.endswith(", to fit in 80.0 GB")
+    check_memory(question, runs)
+    question, runs = _large(*SLURM, "launcher.device_memory=24")
+    with pytest.raises(ConfigError) as caught:
+        check_memory(question, runs)
+    (line,) = caught.value.lines
+    assert line.startswith(
+        "launcher.device_memory: 24.0 GB a process is too little for qwen2.5-1.5b: micro-batches of 1 "
+    )
+    assert "; give parallel=fsdp2 parallel.processes=2 (" in line
+    check_memory(*_large(*SLURM, "launcher.device_memory=24", "parallel=fsdp2", "parallel.processes=2"))
+
+
+def test_nothing_is_trained_that_does_not_fit(tmp_path: Path) -> None:
+    question, study, plan = planned(tmp_path, *ONE_MODEL, "launcher.device_memory=0.9")
+    study.write_plan(plan)
+    with pytest.raises(ConfigError, match=r"launcher.device_memory: 0\.5 GB a process is too little for qwen2-0\.05m"):
+        launch(Context(question, study), Console())
+    assert not study.runs.exists()
+
+
+def test_more_processes_than_gpus_are_refused(machine, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+    question, study, plan = planned(tmp_path, *ONE_MODEL, "parallel=ddp", "parallel.processes=4")
+    study.write_plan(plan)
+    with pytest.raises(ConfigError, match=r"parallel.processes: 4, but 2 GPUs are visible; allowed: 1 to 2,"):
+        train_locally(study, question, Console())
+
+
+def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:
+    fast, slow = (
+        [each.assumed_seconds or 0.0 for each in costs(runs, None, question)]
+        for question, runs in (_large(*SLURM, f"launcher.device={name}") for name in ("H100", "A100"))
+    )
+    assert [one / other for one, other in zip(slow, fast, strict=True)] == pytest.approx([989 / 312] * len(fast))
+    assert {each.assumed_seconds for each in costs(_large(*SLURM)[1], None, _large(*SLURM)[0])} == {None}
+    with pytest.raises(ConfigError, match=r"launcher.device: 'Tesla T4'; allowed: a name with one of B300, "):
+        _large(*SLURM, "launcher.device=Tesla T4")

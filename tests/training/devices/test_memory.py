@@ -1,0 +1,210 @@
+"""The formula of peak memory against PyTorch itself, by fake tensors, which take none; and what fits by it."""
+
+import resource
+import sys
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from conf import CONF
+from tests.conftest import tiny_spec
+from tests.training.runs import in_process, losses_of, train_run, trained
+from training.devices.group import ALONE
+from training.devices.memory import fitted, memory_of
+from training.devices.out_of_memory import keep_smaller, within_memory
+from training.devices.placement import place_model
+from training.durable import read_json
+from training.engines import build_engine
+from training.evaluation_steps import EvaluationPolicy
+from training.spec import Architecture, Execution, Parallel, RunSpec, SpecError
+
+SHAPES = ("llama-106m", "qwen2.5-0.5b", "qwen3-0.6b", "qwen2.5-1.5b", "llama-1720m", "qwen3-4b")
+SINGLE = Parallel()
+
+
+@pytest.fixture(autouse=True)
+def linear_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fake tensors have no values by which it is seen; all shapes here have one."""
+    monkeypatch.setattr("training.engines.has_linear_head", lambda _: True)
+
+
+class _Peak(TorchDispatchMode):
+    """Bytes of the storages that live at once, at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._live: dict[int, int] = {}
+
+    def add(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._live:
+            self._live[storage._cdata] = storage.nbytes()
+            self.now += storage.nbytes()
+            self.peak = max(self.peak, self.now)
+            weakref.finalize(storage, self._drop, storage._cdata)
+
+    def _drop(self, key: int) -> None:
+        self.now -= self._live.pop(key)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for value in tree_iter(out):
+            if isinstance(value, torch.Tensor):
+                self.add(value)
+        return out
+
+
+def _preset(name: str, length: int, layers: int | None = None) -> Architecture:
+    shape = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())
+    shape |= {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": None, "max_position_embeddings": length}
+    shape.setdefault("num_key_value_heads", shape["num_attention_heads"])
+    del shape["name"]
+    return shape | ({"num_hidden_layers": layers} if layers else {})
+
+
+def _measured(spec: RunSpec, engine: str, batch: int, *, checkpointing: bool) -> int:
+    """Peak bytes of the micro-batches of a step; the moments, which its update adds, are added."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        network, losses = build_engine(spec, engine, threads=1)
+        # Fake weights cannot be moved, also not to where they are.
+        network.to = lambda device: network  # pyright: ignore[reportAttributeAccessIssue]
+        devices = place_model(network.train(), losses, spec, Parallel(activation_checkpointing=checkpointing), ALONE)
+        tokens = torch.zeros((batch, spec.sequence_length + 1), dtype=torch.int64)
+        with _Peak() as peak:
+            for parameter in network.parameters():
+                peak.add(parameter)
+            for _ in range(spec.global_batch // batch):
+                devices.backward(devices.losses(tokens).sum())
+    return peak.peak + 8 * sum(parameter.numel() for parameter in network.parameters())
+
+
+def _check(shape: Architecture, length: int, batch: int, engine: str, *, checkpointing: bool, **changes) -> None:
+    for micros in (1, 2):
+        spec = tiny_spec(model=shape, sequence_length=length, global_batch=batch * micros, **changes)
+        parallel = Parallel(activation_checkpointing=checkpointing)
+        expected = memory_of(spec, parallel, batch, engine, gpu=True)
+        assert expected is not None
+        measured = _measured(spec, engine, batch, checkpointing=checkpointing)
+        assert expected.total == pytest.approx(measured, rel=0.1), micros
+
+
+checkpointed = pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
+
+
+@pytest.mark.slow
+@checkpointed
+@pytest.mark.parametrize("engine", ["sdpa", "sdpa-chunked"])
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_formula_gives_the_peak_of_published_shapes(name, batch, engine, checkpointing) -> None:
+    _check(_preset(name, 2048), 2048, batch, engine, checkpointing=checkpointing, precision="bf16")
+
+
+@checkpointed
+@pytest.mark.parametrize(
+    ("name", "engine", "precision"),
+    [
+        ("qwen2.5-0.5b", "sdpa-chunked", "bf16"),
+        ("qwen3-4b", "sdpa-chunked", "bf16"),
+        ("qwen2.5-1.5b", "sdpa", "fp32"),
+        ("llama-106m", "eager", "fp32"),
+        ("llama-106m", "eager", "bf16"),
+        ("qwen2-0.7m", "eager", "bf16"),
+        ("gpt2", "sdpa", "fp32"),
+        ("gpt2", "eager", "bf16"),
+    ],
+)
+def test_the_formula_gives_the_peak_of_other_engines_and_few_layers(name, engine, precision, checkpointing) -> None:
+    length = 256 if engine == "eager" or name == "gpt2" else 2048
+    shape = _preset(name, length, 3) | ({"vocab_size": 2048} if length == 256 else {})
+    if name == "gpt2":
+        names = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
+        shape = {key: value for key, value in shape.items() if "_token_" in key or key in ("model_type", "vocab_size")}
+        shape |= {ours: _preset(name, length, 3)[theirs] for ours, theirs in names.items()}
+    _check(shape, length, 4, engine, checkpointing=checkpointing, precision=precision)
+
+
+@pytest.mark.parametrize(
+    ("limit", "parallel", "expected"),
+    [
+        (None, SINGLE, (32, False)),
+        (1000, SINGLE, (32, False)),
+        (80, SINGLE, (16, False)),
+        (20, SINGLE, (1, False)),
+        (20, Parallel(activation_checkpointing=True), (32, True)),
+        (16, SINGLE, (8, True)),
+        (9, SINGLE, None),
+        (9, Parallel("fsdp2", 8), (4, True)),
+    ],
+)
+def test_the_micro_batch_is_the_largest_that_fits_and_checkpointing_comes_after(limit, parallel, expected) -> None:
+    spec = tiny_spec(model=_preset("qwen2.5-0.5b", 2048), sequence_length=2048, global_batch=32, precision="bf16")
+    fit = fitted(spec, parallel, 0, "auto", limit and 1e9 * limit, gpu=True)
+    assert fit.fits is (expected is not None)
+    assert (fit.micro_batch, fit.checkpointing) == (expected or (1, True))
+    if limit and expected:
+        assert fit.memory is not None
+        assert fit.memory.total < 1e9 * limit
+
+
+def test_what_is_given_is_kept_and_an_unknown_architecture_is_computed_at_once() -> None:
+    fit = fitted(tiny_spec(global_batch=32), Parallel(activation_checkpointing=False), 8, "auto", 1.0, gpu=True)
+    assert (fit.micro_batch, fit.fits) == (8, False)
+    odd = fitted(tiny_spec(model={"model_type": "mamba"}), SINGLE, 0, "auto", 1e9, gpu=True)
+    assert (odd.micro_batch, odd.fits, odd.memory) == (4, True, None)
+
+
+def _wide(spec: RunSpec) -> RunSpec:
+    model = spec.model | {"hidden_size": 64, "intermediate_size": 512}
+    return replace(spec, model=model, global_batch=512, steps=2, evaluation=EvaluationPolicy("explicit", steps=(1,)))
+
+
+def _with_little_memory(spec: RunSpec, folder: Path, manifest: Path) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    # Libraries and threads of a small run first: what they take is not of the micro-batch.
+    train_run(replace(spec, global_batch=2), folder / "small", manifest)
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + 2**26, mapped + 2**26))
+    train_run(spec, folder / "run", manifest)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and macOS does not limit addresses")
+def test_a_run_that_runs_out_of_memory_goes_on_with_a_smaller_micro_batch(spec, manifest, tmp_path) -> None:
+    spec = _wide(spec)
+    expected = trained(spec, manifest, tmp_path / "expected")
+    assert in_process(_with_little_memory, spec, tmp_path, manifest.folder) == 0
+    record = read_json(tmp_path / "run" / "attempts" / "001.json")
+    assert 1 <= record["micro_batch"] <= 256
+    assert (tmp_path / "run" / "DONE").exists()
+    assert losses_of(tmp_path / "run") == pytest.approx(losses_of(expected), abs=1e-6)
+    (kept,) = (tmp_path / "run" / "engines").glob("memory-*.json")
+    # Another run of the shape begins with it.
+    assert within_memory(spec, Execution(engine="eager"), kept).micro_batch == record["micro_batch"]
+
+
+def test_what_one_sequence_does_not_fit_is_computed_with_checkpointing_then_refused(spec, tmp_path) -> None:
+    path = tmp_path / "engines" / "memory.json"
+    execution = within_memory(spec, Execution(), path)
+    assert execution.micro_batch == spec.global_batch == 4
+    for sizes in ("4 of 16 tokens", "2 of 16 tokens", "1 of 16 tokens"):
+        assert sizes in keep_smaller(spec, execution, path, None)
+        execution = within_memory(spec, Execution(), path)
+    assert (execution.micro_batch, execution.parallel.activation_checkpointing) == (4, True)
+    alone = replace(execution, micro_batch=1)
+    for asked, named in ((None, "parallel=fsdp2"), (False, "activation_checkpointing=true")):
+        refused = replace(alone, parallel=replace(alone.parallel, activation_checkpointing=asked is None))
+        with pytest.raises(SpecError, match=named) as caught:
+            keep_smaller(spec, refused, path, asked)
+        assert "launcher.micro_batch: 1 of 16 tokens ran out of memory; give" in str(caught.value)
+        assert "sequence_length" in str(caught.value)

@@ -1,0 +1,212 @@
+"""Peak memory a device of training a model, by formula; the largest micro-batch that fits follows from it.
+
+The formula counts what PyTorch keeps of a model that is computed operation by operation, as fake tensors show it;
+compiled layers keep less.
+"""
+
+from dataclasses import dataclass, replace
+
+from training.parameters import CHUNK, model_size
+from training.spec import Architecture, Parallel, RunSpec
+
+LONGEST_EAGER = 512
+"""Eager attention is faster on a CPU up to this sequence length; of longer ones its (T, T) scores take the memory."""
+LARGEST_LOGITS = 2**32
+"""Bytes of logits above which a CPU computes them in chunks, which have .7 to .8 times the speed."""
+PROCESS = 5e8
+"""Bytes that a process takes beside its tensors: libraries, or a GPU's context and kernels."""
+LOST = {True: 0.05, False: 0.22}
+"""GPU or not -> part of the memory that the allocator loses between tensors. Of CPUs: SmolLM2-135M took 8.0 and 8.7 GB
+where its tensors have 5.9 and 6.3; of GPUs it is not measured.
+"""
+
+_KEPT = {
+    "llama": ((26, 4, 4, 8), (24, 8, 8, 16)),
+    "qwen2": ((26, 4, 4, 8), (24, 8, 8, 16)),
+    "qwen3": ((26, 10, 10, 8), (24, 16, 16, 16)),
+    "gpt2": ((12, 4, 4, 10), (16, 8, 8, 20)),
+    "bert": ((16, 4, 4, 4), (16, 8, 8, 8)),
+}
+"""model_type -> bytes that a layer keeps of a token, in bf16 and in fp32, for each unit of: hidden size, queries, keys,
+inner size."""
+_KEPT_OF_OTHERS = ((42, 12, 12, 8), (40, 16, 16, 16))
+"""The same of Gemma 3, which has more norms than the others."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one device at the moment at which training takes the most."""
+
+    weights: float = 0.0
+    """fp32 weights, or this process' part of them and the layer in use."""
+    gradients: float = 0.0
+    """Gradients, fp32."""
+    moments: float = 0.0
+    """Both moments of AdamW, fp32."""
+    activations: float = 0.0
+    """What the backward pass needs of the forward pass, the weights' copies of autocast included."""
+    logits: float = 0.0
+    """Logits or a chunk of them, their gradients, and those of the head."""
+    state: float = 0.0
+    """Copies of weights and moments that are written to disk, of a process without a GPU."""
+
+    @property
+    def total(self) -> float:
+        """The sum."""
+        return self.weights + self.gradients + self.moments + self.activations + self.logits + self.state
+
+    def of_process(self, *, gpu: bool) -> float:
+        """What the process takes for it."""
+        return self.total / (1 - LOST[gpu]) + PROCESS
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """How a process computes a step within its memory."""
+
+    micro_batch: int
+    """Sequences per forward pass."""
+    checkpointing: bool
+    """Whether activations are recomputed."""
+    memory: Memory | None
+    """What that takes; None: not known."""
+    fits: bool
+    """Whether it is within the limit."""
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    layers: int
+    hidden: int
+    queries: int
+    keys: int
+    inner: int
+    heads: int
+    vocabulary: int
+    tied: bool
+    matrices: int
+
+
+def _sizes(model: Architecture) -> _Sizes | None:
+    """Sizes by the names of transformers; None where it has others."""
+    model = model.get("text_config") or model
+    gpt2, learned = "n_embd" in model, model.get("model_type") in ("gpt2", "bert")
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    values = (model.get(name) for name in (("n_embd", "n_layer", "n_head", "n_inner") if gpt2 else names))
+    hidden, layers, heads, inner = values
+    if not (hidden and layers and heads):
+        return None
+    inner = inner or 4 * hidden
+    width = model.get("head_dim") or hidden // heads
+    queries, keys = heads * width, (model.get("num_key_value_heads") or heads) * width
+    matrices = hidden * (2 * queries + 2 * keys) + (2 if learned else 3) * hidden * inner
+    tied = bool(model.get("tie_word_embeddings", learned))
+    return _Sizes(layers, hidden, queries, keys, inner, heads, model.get("vocab_size") or 0, tied, matrices)
+
+
+def plain_engine(spec: RunSpec, batch: int, *, gpu: bool) -> str:
+    """The engine of a shape without compiling."""
+    # A hub configuration may lack vocab_size; 0 then means full logits.
+    if gpu or 4 * batch * spec.sequence_length * spec.model.get("vocab_size", 0) > LARGEST_LOGITS:
+        return "sdpa-chunked"
+    return "eager" if spec.sequence_length <= LONGEST_EAGER else "sdpa"
+
+
+def fitted(
+    spec: RunSpec, parallel: Parallel, given: int, engine: str, limit: float | None, *, gpu: bool, most: int = 0
+) -> Fitted:
+    """The largest micro-batch that fits a process; smaller ones come before activation checkpointing.
+
+    Args:
+        spec, parallel, engine, gpu: as of `memory_of`; the engine may be auto.
+        given, limit: a micro-batch that is asked for, or 0; bytes that the process may take, None: any number.
+        most: the largest micro-batch that has not run out of memory, where one has; else 0.
+    """
+    local, asked = spec.global_batch // parallel.processes, parallel.activation_checkpointing
+    sizes = [size for size in range(local, 0, -1) if local % size == 0 and size <= (most or local)]
+    fits = []
+    for checkpointing in (False, True) if asked is None else (asked,):
+        how = replace(parallel, activation_checkpointing=checkpointing)
+        for size in [given] if given and not most else sizes:
+            of_size = plain_engine(spec, size, gpu=gpu) if engine == "auto" else engine
+            memory = memory_of(spec, how, size, of_size, gpu=gpu)
+            room = limit is None or memory is None or memory.of_process(gpu=gpu) <= limit
+            fits.append(Fitted(size, checkpointing, memory, room))
+            if room:
+                break
+    return next((fit for fit in fits if fit.fits), fits[-1])
+
+
+def memory_of(spec: RunSpec, parallel: Parallel, micro_batch: int, engine: str, *, gpu: bool) -> Memory | None:
+    """Peak memory of a process of a run, in bytes; None for an architecture whose configuration has other names.
+
+    `gpu`: the process has one; on a CPU the copies for a saved state lie in the same memory.
+    """
+    sizes = _sizes(spec.model)
+    if sizes is None:
+        return None
+    total, bf16 = 4.0 * model_size(spec.model, spec.sequence_length).total, spec.precision == "bf16"
+    matrices, head = 4.0 * sizes.matrices, 4.0 * sizes.vocabulary * sizes.hidden
+    held = _held(total, (matrices, (total - matrices * sizes.layers)), parallel)
+    tokens = micro_batch * spec.sequence_length
+    layer = tokens * _kept(spec, sizes, eager=engine.startswith("eager"))
+    copies = matrices / 2 if bf16 else 0.0
+    body = tokens * 4.0 * sizes.hidden * 2
+    inputs = body + sizes.layers * tokens * 4.0 * sizes.hidden
+    # A chunk is computed again in the backward pass, so that its logits are not kept in the forward pass.
+    chunked = engine.endswith("-chunked") or (gpu and engine.endswith("-compiled"))
+    rows = min(tokens, CHUNK) if chunked else tokens
+    of_logits = rows * 12.0 * sizes.vocabulary
+    copy_of_head = head / 2 if bf16 else 0.0
+    summed = head if tokens > rows else 0.0
+    logits = copy_of_head + max(of_logits + summed, rows * 2.0 * sizes.vocabulary + 1.5 * head + summed)
+    inside = tokens * (4.0 if bf16 else 8.0) * (sizes.inner + sizes.hidden) + 0.5 * matrices
+    # The gradients of earlier micro-batches of the step are there from the start.
+    before = held.gradients if micro_batch * parallel.processes < spec.global_batch else 0.0
+    # Of a tied head it waits for that of the embedding, which comes last.
+    waiting = head if sizes.tied else 0.0
+    # Of the first layer, the last of the backward pass, and of an untied embedding.
+    to_come = 0.0 if before or held.gradients < total else matrices + head - waiting
+    if parallel.activation_checkpointing:
+        kept, again, last = inputs, layer + copies + inside, body + layer + copies + inside
+        forward = inputs + sizes.layers * copies
+    else:
+        kept = body + sizes.layers * (layer + copies)
+        again, last, forward = inside, body + layer + copies + inside, kept
+    stages = (
+        (before, forward, copy_of_head + rows * 10.0 * sizes.vocabulary),
+        (before, kept, logits),
+        (before, kept + again, head),
+        (held.gradients - to_come, last, waiting if before else 0.0),
+        (held.gradients, body, 2 * waiting + (head if before else 0.0)),
+    )
+    peaks = [Memory(held.weights, gradients, held.moments, *rest) for gradients, *rest in stages]
+    if not gpu:
+        peaks.append(Memory(held.weights, 0.0, held.moments, state=held.weights + held.moments))
+    return max(peaks, key=lambda peak: peak.total)
+
+
+def _kept(spec: RunSpec, sizes: _Sizes, *, eager: bool) -> float:
+    """Bytes that a layer keeps of a token for the backward pass."""
+    bf16, kind = spec.precision == "bf16", spec.model.get("model_type", "")
+    of_hidden, of_queries, of_keys, of_inner = _KEPT.get(kind, _KEPT_OF_OTHERS)[not bf16]
+    scores = 0.0
+    if eager:
+        # Keys and values are repeated for each query, in the place of those that are shared.
+        shift = 4 if bf16 else 8
+        of_queries, of_keys = of_queries + shift, of_keys - shift
+        scores = sizes.heads * spec.sequence_length * ((2.0 if kind == "bert" else 6.0) if bf16 else 4.0)
+    parts = (of_hidden * sizes.hidden, of_queries * sizes.queries, of_keys * sizes.keys, of_inner * sizes.inner)
+    return sum(parts) + scores
+
+
+def _held(total: float, parts: tuple[float, float], parallel: Parallel) -> Memory:
+    """fp32 weights, gradients and moments of a process, `total` bytes of weights; `parts`: of a layer, of the rest."""
+    kind, count = parallel.kind, parallel.processes
+    if kind in ("fsdp2", "zero3"):
+        # The layer in use is whole, and so are, during a step, the embedding and the head.
+        return Memory(total / count + sum(parts), total / count + parts[0], 2 * total / count)
+    if kind in ("zero1", "zero2"):
+        # DeepSpeed steps a copy of its part of the weights.
+        return Memory(total + total / count, total / count if kind == "zero2" else total, 2 * total / count)
+    return Memory(total, total, 2 * total)
