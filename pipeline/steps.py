@@ -170,7 +170,7 @@ def confirm(context: Context, console: Console) -> Exit:
     else:
         if late := [run for run in not_collected(context) if study.state(run) == "done"]:
             again = ", ".join(f"cptlaw {name} {study.folder}" for name in ("collect", "fit", "recommend"))
-            count = f"{len(late)} runs for the fit, like {late[0].name}"
+            count = f"{len(late)} of the runs for the fit, like {late[0].name}"
             raise StudyError(f"{study.folder}: {count}, ended since cptlaw collect; run {again} first")
         estimated = dataclasses.replace(
             context, given_manifest=planned_corpora(context), given_precision=context.known_precision or "fp32"

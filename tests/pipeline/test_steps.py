@@ -147,7 +147,7 @@ def _allow_more(context: Context) -> Context:
         (_forget_a_fitted_point, "out of date: the laws were fitted anew since; run cptlaw fit"),
         (
             _end_a_run_again,
-            "1 runs for the fit, like .*, ended since cptlaw collect; run cptlaw collect .*, cptlaw fit",
+            "1 of the runs for the fit, like .*, ended since cptlaw collect; run cptlaw collect .*, cptlaw fit",
         ),
         (
             _allow_more,
@@ -170,15 +170,13 @@ def test_laws_that_do_not_answer_may_be_left_out_of_a_confirmation(confirmed: Co
     used = {law for of_law in answer.weights.values() for law in of_law} or {*answer.law.values()}
     law = {name: section for name, section in question.law.items() if name in used} | {"openai": LawConfig()}
     confirmed = confirmed.asking(dataclasses.replace(question, law=law))
-    asked = goal_of(question)
-    assert isinstance(asked, LawGoal)
-    assert asked.answer(confirmed) == answer
+    assert isinstance(goal := goal_of(question), LawGoal)
+    assert goal.answer(confirmed) == answer
 
 
 def test_fits_of_other_points_do_not_answer(confirmed: Context) -> None:
-    changed, goal = _change_a_loss(confirmed), goal_of(confirmed.question)
     with pytest.raises(StudyError, match="fitted to other points than there are now; run cptlaw fit"):
-        goal.recommend(changed, list)
+        goal_of(confirmed.question).recommend(_change_a_loss(confirmed), list)
 
 
 def test_points_without_a_run_for_the_fit_are_refused_in_one_line(confirmed: Context) -> None:
