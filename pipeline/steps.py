@@ -31,7 +31,7 @@ from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.fits import are_all_fitted
 from pipeline.study.folder import PlannedRun, StudyError, question_yaml
-from pipeline.study.status import ended_points, is_confirmed
+from pipeline.study.status import ended_points, is_confirmed, is_followed
 from training.corpora.documents import CorpusError
 from training.durable import read_text
 from training.run import Exit
@@ -235,10 +235,12 @@ def _is_answered(context: Context) -> bool:
 
 
 def _is_confirmed(context: Context) -> bool:
-    """Whether confirmation.json compares all points with this recommendation, and not with an earlier one."""
+    """Whether confirmation.json compares all points with this recommendation, not an earlier one, or none is asked."""
     study, question = context.study, context.question
-    if not is_confirmed(study, context.plan) or question.goal_kind.many_domains:
-        return is_confirmed(study, context.plan)
+    followed = is_followed(study, question)
+    confirmed = followed or is_confirmed(study, context.plan)
+    if not confirmed or followed or question.goal_kind.many_domains:
+        return confirmed
     return Confirmation.read(study).is_of(Recommendation.read(study), question.corpora.domain)
 
 
@@ -330,7 +332,8 @@ def go_on(question: Question, console: Console) -> Exit:
 def _answer(question: Question, anew: bool, start: float, console: Console) -> Exit:
     """Take the steps to the answer for one domain: all of them anew, or those that are left."""
     context = context_of(question)
-    names = STEPS if anew else next_steps(context)
+    followed = is_followed(context.study, question)
+    names = [name for name in STEPS if name != "confirm" or not followed] if anew else next_steps(context)
     for name in (name for name in names if STEPS[name].of_answer):
         _print_rule(f"{name} {question.corpora.domain}" if question.corpora.domains else name, start, console)
         if (code := _take(name, context, [question], console)) != Exit.DONE:

@@ -17,7 +17,15 @@ from fitting import LAWS, Fit, PointsError, advise, compare, fit, try_out
 from fitting.cross_validation import SPLITS
 from fitting.points import law_named
 from fitting.schedule import LAMBDA
-from pipeline.cli.points_file import all_problems, assumptions, by_corpus, perplexity_question, read_table, renamed
+from pipeline.cli.points_file import (
+    all_problems,
+    assumptions,
+    by_corpus,
+    perplexity_question,
+    read_table,
+    renamed,
+    with_rates,
+)
 from pipeline.cli.words import print_line, update_settings
 from pipeline.question.messages import ConfigError, describe_keys, key_table
 from training.durable import write_whole
@@ -86,7 +94,8 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
     """
     settings = read_settings([word for word in arguments if word != "--json"])
     table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
-    rows = len(table)
+    table, rates = with_rates(table)
+    notes, rows = [*notes, *rates], len(table)
     table = thinned(table, settings.every)
     parts = by_corpus(table, settings.corpus)
     if lines := all_problems(parts, settings.law, settings.fix, settings.unknown):

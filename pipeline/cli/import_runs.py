@@ -21,7 +21,8 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from pipeline.cli.points_file import MOST_STEPS, RunLog, constants, join_logs, perplexity_question, read_logs
+from pipeline.cli.points_file import TABLES, perplexity_question
+from pipeline.cli.run_logs import RunLog, constants, first_other_rate, join_logs, loss_keys, read_logs
 from pipeline.cli.words import names_and_keys, print_line, update_settings, yaml_with_text_names
 from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.loading import read_yaml
@@ -31,6 +32,7 @@ from pipeline.study.collect import collect
 from pipeline.study.folder import IMPORTED, PlannedRun, Study, StudyError, question_yaml
 from training.durable import read_text, write_whole
 from training.evaluation_steps import EvaluationPolicy
+from training.keys import MOST_STEPS
 from training.run import Exit
 from training.schedule import Piece, learning_rates
 from training.spec import Initial, RunSpec
@@ -83,7 +85,8 @@ class ImportSettings(RunFacts):
     domain: str = "domain"
     """Name of the domain corpus in the logs."""
     losses: dict[str, str] = field(default_factory=dict)
-    """Key of a log -> corpus; empty: eval_CORPUS_loss and eval/CORPUS_loss of both corpora."""
+    """Key of a log -> corpus, {log KEY: corpus} of a perplexity; empty: eval_CORPUS_loss, eval/CORPUS_loss and
+    loss/CORPUS of both corpora."""
     columns: dict[str, str] = field(default_factory=dict)
     """Names in a table: step, corpus, loss, run, or a fact of its runs -> column of the file."""
     runs: str | None = None
@@ -105,8 +108,6 @@ Other keys are those of a question, like law=[transfer-anchored] or goal.toleran
 Facts = dict[str, object]
 """Name of a fact of `RunFacts` -> value, as a file gives it."""
 DECAYS = ("linear", "cosine", "none", "one_minus_sqrt", "exponential")
-SAME_RATE = 0.01
-"""Difference between a logged and a given learning rate, over the peak, up to which they are the same."""
 NEEDED = ("domain_ratio", "tokens_per_step", "non_embedding", "peak")
 LEAST_PARAMETERS = 1000
 """Fewest parameters of a model; a smaller number counts billions."""
@@ -124,7 +125,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if not files:
         raise ConfigError(["cptlaw import: no file; allowed: one or more, see cptlaw import --help"])
     both = (settings.general, settings.domain)
-    losses = settings.losses or {key: name for name in both for key in (f"eval_{name}_loss", f"eval/{name}_loss")}
+    losses = settings.losses or loss_keys(both)
     parts: dict[tuple[str, ...], list[tuple[str, str, RunLog]]] = defaultdict(list)
     for file in files:
         for name, log in read_logs(Path(file), losses, settings.columns).items():
@@ -166,8 +167,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if replaced:
         names = ", ".join(run.source for run in replaced[:5]) + ", ..." * (len(replaced) > 5)
         print_line(console, f"replaced {len(replaced)} runs that were imported before: {names}")
-    loss = settings.columns.get("loss", " ".join(settings.losses) or "loss")
-    if line := perplexity_question(points["loss"], loss):
+    keys = {} if Path(files[0]).suffix in TABLES else losses
+    if line := perplexity_question(points["loss"], settings.columns.get("loss", "loss"), keys):
         print_line(console, line)
     verb = "confirm" if all(run.role == "confirm" for run in runs) else "fit"
     line = f"{len(points):,} points of {points['run'].nunique()} runs in {study.folder}; next: cptlaw {verb}"
@@ -307,14 +308,7 @@ def _other_rates(facts: RunFacts, steps: int, logged: Mapping[int, float]) -> st
 
 def _first_other(facts: RunFacts, steps: int, logged: Mapping[int, float]) -> int | None:
     """The first step at which the log has another learning rate than the facts give; None without one."""
-    peak = facts.peak or 0.0
-    rates = [0.0, *learning_rates(pieces_of(facts, peak, steps), steps).tolist()]
-    for step, rate in sorted(logged.items()):
-        # Trainers count from 0 or from 1, and log the rate of the step before or after.
-        near = rates[max(step - 1, 0) : step + 2]
-        if near and not min(near) - SAME_RATE * peak <= rate <= max(near) + SAME_RATE * peak:
-            return step
-    return None
+    return first_other_rate(learning_rates(pieces_of(facts, facts.peak or 0.0, steps), steps).tolist(), logged)
 
 
 def pieces_of(facts: RunFacts, peak: float, steps: int) -> tuple[Piece, ...]:

@@ -1,12 +1,21 @@
 """cptlaw predict: the losses of a run of any length, peak and mixture, by the laws that a study has fitted."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
+from omegaconf import MISSING, OmegaConf
 from rich.console import Console
 
-from pipeline.cli.words import names_and_keys
+from fitting import LAWS, average
+from fitting.laws.tokens import ONE_CURVE
+from pipeline.cli.fit_table import JSON
+from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
+from pipeline.cli.words import names_and_keys, update_settings
 from pipeline.goals.ratio.answering_laws import AnsweringLaws
 from pipeline.goals.ratio.law_goal import answering_laws
 from pipeline.goals.registry import question_of_study
@@ -22,7 +31,8 @@ from pipeline.study.target import Target, find_target
 from training.run import Exit
 
 KEY = "domain_ratio="
-HELP = f"""usage: cptlaw predict STUDY_FOLDER {KEY}RATIO [key=value ...]
+HELP = f"""usage: cptlaw predict STUDY_FOLDER {KEY}RATIO [key=value ...] [--json]
+       cptlaw predict points=FILE tokens=TOKENS [key=value ...] [--json]
 
   {KEY}     ratio of the domain corpus in the training tokens, 0 to 1, or a list: {KEY}[0.1,0.3]
   key=value         changes the run that is asked about, like target.steps=6000 target.peak_learning_rate=1e-4,
@@ -30,17 +40,42 @@ HELP = f"""usage: cptlaw predict STUDY_FOLDER {KEY}RATIO [key=value ...]
 
 It prints the loss on both corpora at the end of that run, with the 90% interval of a run that is measured, and how far
 the run lies beyond those that the laws were fitted to. Nothing is written: the study's question stays as it is.
+
+points=FILE needs no study: a table of the losses of one model on one mixture, with D (billions of tokens) or tokens:
+  tokens            how many tokens to predict the loss at, or a list: tokens=[1e9,1e10]
+  columns           name that is read -> column of the file, which may be scaled: columns='{{D: step * 0.0005}}'
+  corpus            validation corpus to read, a value of the column corpus; left out: each one separately
+  law               laws of the average; left out: {", ".join(ONE_CURVE)}
 """
 
 
-def carry_out(words: Sequence[str], console: Console) -> Exit:
-    """Print the predictions that the words ask for.
+@dataclass
+class PredictedTable:
+    """The settings of `cptlaw predict points=FILE`."""
+
+    points: str = MISSING
+    """File of losses, one a row: .csv, .parquet or .jsonl."""
+    tokens: Any = MISSING
+    """Tokens of the runs that are asked about, a number or a list."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """As of cptlaw fit points=FILE."""
+    corpus: str | None = None
+    """Validation corpus to read; null: each one separately."""
+    law: Any = field(default_factory=lambda: [*ONE_CURVE])
+    """Laws of the average."""
+
+
+def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON], object] | None = None) -> Exit:
+    """Print the predictions that the words ask for; `print_json`, of `--json`, receives them.
 
     Raises:
         ConfigError: not one study, no ratio, or a mistake in the keys.
         StudyError: the study has no fits, or no loss of the model before its continual phase.
         PointsError: a law cannot predict such a run.
     """
+    words = [word for word in words if word != "--json"]
+    if any(word.startswith("points=") for word in words):
+        return _predict_table(words, console, print_json or (lambda content: None))
     folders, keys = names_and_keys(words)
     own = [word for word in keys if word.startswith(KEY)]
     problems = []
@@ -59,38 +94,88 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     target = find_target(laws.question, laws.points)
     peak = laws.question.target.peak_learning_rate
     run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens, peak {peak:g}"
-    items = [f"{run}: by {laws_used(laws.law)}", _table(laws, target, ratios), *_distance_lines(laws, target)]
+    rows = [
+        {"domain_ratio": ratio, "corpus": corpus, "before": target.before[corpus]}
+        | dict(zip(("loss", "low", "high"), laws.loss(target, corpus, ratio)))
+        for ratio in ratios
+        for corpus in laws.corpora
+    ]
+    horizon = dict(_distances(laws, target))
+    lines = [f"horizon: {times:.3g} times the {what} of a fitted run" for what, times in horizon.items()]
+    items = [f"{run}: by {laws_used(laws.law)}", _table(rows), *lines]
     answered = Recommendation.path(study_of(question)).exists()
     verb = "report" if answered else "recommend"
     print_items([*items, f"next: cptlaw {verb} {shlex.quote(folders[0])}"], console)
+    if print_json:
+        asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
+        print_json({"schema": 1, **asked, "peak": peak, "laws": {**laws.law}, "losses": rows, "horizon": horizon})
     return Exit.DONE
 
 
-def _table(laws: AnsweringLaws, target: Target, ratios: Sequence[float]) -> Table:
-    rows = []
-    for ratio in ratios:
-        for corpus in laws.corpora:
-            loss, low, high = laws.loss(target, corpus, ratio)
-            change = f"{loss / target.before[corpus] - 1:+.2%}"
-            rows.append(
-                [
-                    percent(ratio),
-                    corpus,
-                    f"{target.before[corpus]:.4f}",
-                    f"{loss:.4f}",
-                    change,
-                    f"{low:.4f} to {high:.4f}",
-                ]
-            )
+def _table(rows: Sequence[dict[str, Any]]) -> Table:
     columns = ["domain ratio", "loss on", "before", "predicted", "change", "90% interval"]
-    return Table("", columns, rows, left=2)
+    cells = [
+        [
+            *(percent(row["domain_ratio"]), row["corpus"], f"{row['before']:.4f}", f"{row['loss']:.4f}"),
+            *(f"{row['loss'] / row['before'] - 1:+.2%}", f"{row['low']:.4f} to {row['high']:.4f}"),
+        ]
+        for row in rows
+    ]
+    return Table("", columns, cells, left=2)
 
 
-def _distance_lines(laws: AnsweringLaws, target: Target) -> Iterator[str]:
-    """How far the run is beyond the fitted ones, by tokens and by size."""
+def _distances(laws: AnsweringLaws, target: Target) -> Iterator[tuple[str, float]]:
+    """How far the run is beyond the fitted ones, by tokens and by size: of what, and how many times."""
     ranges = laws.fit(laws.corpora[1]).ranges
     for column, value, what in (("D", target.D, "tokens"), ("N", target.N, "parameters")):
         low, high = ranges.get(column, (value, value))
         if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
             end, times = ("most", value / high) if value > high else ("fewest", value / low)
-            yield f"horizon: {times:.3g} times the {end} {what} of a fitted run"
+            yield f"{end} {what}", times
+
+
+def _predict_table(words: Sequence[str], console: Console, print_json: Callable[[JSON], object]) -> Exit:
+    """Predict the losses of one model on one mixture by an average of laws of one curve, without a study."""
+    settings = OmegaConf.structured(PredictedTable)
+    problems = [f"{word}: not key=value; see cptlaw predict --help" for word in words if "=" not in word]
+    problems += update_settings(settings, [word for word in words if "=" in word], PredictedTable)
+    given = None if OmegaConf.is_missing(settings, "tokens") else settings.tokens
+    tokens = [given] if isinstance(given, int | float) else [*given] if given and not isinstance(given, str) else []
+    if not tokens or any(isinstance(each, str | bool) or not 0 < each <= 1e18 for each in tokens):
+        problems.append(f"tokens: {given}; allowed: above 0, up to 1e18, or a list: tokens=[1e9,1e10]")
+    laws = [settings.law] if isinstance(settings.law, str) else [*settings.law]
+    known = [name for name, law in LAWS.items() if law.columns == ("D",)]
+    problems += [
+        f"law: {law!r}; allowed, as laws of tokens alone: {', '.join(known)}" for law in laws if law not in known
+    ]
+    if problems:
+        raise ConfigError(problems)
+    table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
+    table = table.assign(D=table["tokens"] / 1e9) if "tokens" in table and "D" not in table else table
+    several = [name for name in ("N", "r", "run") if name in table and table[name].nunique() > 1]
+    if several:
+        allowed = "one run; cptlaw fit points=FILE fits several, cptlaw import makes a study of them"
+        raise ConfigError([f"{settings.points}: several values of {', '.join(several)}; allowed: {allowed}"])
+    if "loss" in table and (line := perplexity_question(table["loss"], settings.columns.get("loss", "loss"))):
+        raise ConfigError([line])
+    rows = []
+    for corpus, points in by_corpus(table, settings.corpus).items():
+        fitted = average(points.assign(run=0), laws)
+        at = pd.DataFrame({"D": np.array(tokens, float) / 1e9})
+        low, high = fitted.predict_interval(at)
+        longest = float(points["D"].max())
+        for number, loss in enumerate(fitted.predict(at)):
+            ends = {"loss": float(loss), "low": float(low[number]), "high": float(high[number])}
+            rows.append(
+                {"corpus": corpus, "tokens": float(tokens[number]), **ends, "horizon": at["D"][number] / longest}
+            )
+        notes += [f"{corpus}: {line}" if corpus else line for line in fitted.warnings]
+    cells = [
+        [row["corpus"], quantity(row["tokens"]), f"{row['loss']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}"]
+        + [f"{row['horizon']:.3g}"]
+        for row in rows
+    ]
+    columns = ["loss on", "tokens", "predicted", "90% interval", "times the fitted tokens"]
+    print_items([Table(f"By the average of {', '.join(laws)}", columns, cells), *notes], console)
+    print_json({"schema": 1, "points": settings.points, "laws": laws, "losses": rows})
+    return Exit.DONE

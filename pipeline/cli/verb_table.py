@@ -38,8 +38,15 @@ VERBS = {
     "laws": Verb("the laws that can be fitted; laws NAME: equation, parameters, columns, source", module="laws"),
     "fit": Verb("fit the laws, with intervals; points=FILE fits any table of losses", True, options=JSON),
     "recommend": Verb("answer the goal: domain ratio, interval, predicted losses", True, options=JSON),
-    "predict": Verb("losses of a run of any length, peak and mixture by the fits; domain_ratio=0.3", module="predict"),
+    "predict": Verb(
+        "losses of a run of any length, peak and mixture by the fits; domain_ratio=0.3", module="predict", options=JSON
+    ),
     "confirm": Verb("train runs that the fit has not seen, and compare them with the prediction", True, options=JSON),
+    "follow": Verb(
+        "the log of the real run as it grows, beside its prediction: where it leaves it, its end anew, what to change",
+        module="follow",
+        options=("--json", "--watch"),
+    ),
     "refine": Verb("choose and train one more round of runs, and answer again", True),
     "report": Verb("write report.html; --open shows it in a browser", True, options=("--open",)),
     "export": Verb("the recommended run for another trainer: format=trl, megatron, ...", True, "export"),
@@ -78,7 +85,7 @@ examples:
 
 cptlaw VERB --help lists the keys that people set first, --help all every key, --help goal those of a section. Overrides
 follow Hydra: group=word of conf/, key=value, 'key=[a,b]'; so do --cfg job, which prints the question, and --info.
-status, plan, fit, recommend and confirm take --json. eval "$(cptlaw -sc install=bash)": the shell completes by Tab.
+status, plan, fit, recommend, predict, confirm and follow take --json. eval "$(cptlaw -sc install=bash)": Tab completes.
 exit codes: {codes}
 """
 

@@ -42,7 +42,7 @@ from pipeline.steps import (
 )
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import IMPORTED, Study, StudyError, keep_overrides, study_of
-from pipeline.study.status import MOST, status_table, statuses
+from pipeline.study.status import MOST, is_followed, status_table, statuses
 from training.corpora.documents import CorpusError
 from training.run import Exit
 from training.spec import SpecError
@@ -121,6 +121,8 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
             on_words = step in ("prepare", "plan") and folder not in words
             command = [step, *(words if on_words else [folder])] if step else ["export", folder, "format=trl"]
     console.print(f"next: cptlaw {shlex.join(command)}", soft_wrap=True)
+    if command[0] == "export" and is_followed(context.study, question):
+        console.print(f"then: cptlaw follow {shlex.quote(folder)} LOG, the log of that run as it grows", soft_wrap=True)
 
 
 def _open(study: Study, console: Console) -> None:

@@ -19,7 +19,12 @@ def candidate_steps(question: Question) -> list[int]:
     >>> candidate_steps(read_question(["target.steps=600"]))
     [150, 300, 600]
     """
-    return sorted({max(1, round(part * question.target.steps)) for part in question.design.lengths})
+    return sorted({max(1, round(part * question.target.steps)) for part in candidate_lengths(question)})
+
+
+def candidate_lengths(question: Question) -> list[float]:
+    """The same as parts of target.steps."""
+    return question.large.lengths if question.is_large() else question.design.lengths
 
 
 def candidate_peaks(question: Question) -> list[float]:
@@ -112,13 +117,13 @@ def design_problems(question: Question) -> Iterator[str]:
     if len({*design.ratios}) < 1 + is_active(question) and all(0 <= ratio <= 1 for ratio in design.ratios):
         allowed = "two or more ratios of the domain corpus, 0 to 1, like [0.1,0.5,0.9]"
         yield f"design.ratios: {design.ratios or 'empty'}; allowed: {allowed}"
-    if not design.lengths:
-        yield "design.lengths: empty; allowed: parts of target.steps, above 0, up to 1, like [0.25,0.5,1]"
+    if not candidate_lengths(question):
+        yield f"{_lengths_key(question)}: empty; allowed: parts of target.steps, above 0, up to 1, like [0.25,0.5,1]"
     if not design.peaks:
         yield "design.peaks: empty; allowed: multiples of target.peak_learning_rate, above 0, like [0.5,1,2]"
     if not is_active(question):
         return
-    if 1 <= question.target.steps <= MOST_STEPS and all(0 < part <= 1 for part in design.lengths):
+    if 1 <= question.target.steps <= MOST_STEPS and all(0 < part <= 1 for part in candidate_lengths(question)):
         yield from _length_problems(question)
     if question.goal.kind in GOAL_KINDS and not question.goal_kind.design_question:
         able = f"allowed: auto, grid, or goal.kind of {designable()}"
@@ -146,7 +151,11 @@ def _length_problems(question: Question) -> Iterator[str]:
     for steps in candidate_steps(question):
         if error := _fits(phase, steps):
             section = "target" if str(error).startswith("schedule") else "continual"
-            yield f"design.lengths: a run of {steps} steps: {section}.{error}"
+            yield f"{_lengths_key(question)}: a run of {steps} steps: {section}.{error}"
+
+
+def _lengths_key(question: Question) -> str:
+    return "large.lengths" if question.is_large() else "design.lengths"
 
 
 def _fits(phase: PhaseConfig, steps: int) -> ValueError | None:

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from pipeline.question.design import candidate_lengths
 from pipeline.question.schema import Question
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 from training.spec import RunSpec
@@ -17,7 +18,7 @@ def affordable_windows(question: Question) -> int:
     """Validation windows per corpus with which the shortest continual run can be evaluated `FEWEST` times."""
     # No more than this is known of a design of kind auto before the goal is checked.
     chosen = question.design.kind != "grid" and not question.mixture.domain_ratio
-    lengths = [part * question.target.steps for part in question.design.lengths if chosen]
+    lengths = [part * question.target.steps for part in candidate_lengths(question) if chosen]
     steps = min(lengths, default=question.continual.steps)
     corpora = len(question.corpora.sources) if question.goal_kind.many_domains else 2
     sequences = _evaluated_sequences(steps * question.continual.global_batch, question.evaluation_budget)

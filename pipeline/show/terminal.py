@@ -10,7 +10,7 @@ from pipeline.show.conclusion import conclusion_of
 from pipeline.show.table import Table
 from pipeline.show.tables import answer_table, confirmation_table, mean_errors_table, recommendation_table
 from pipeline.show.weights_tables import comparison_items, notes, stages_table, weights_table
-from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.study.artifacts import Confirmation, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.number_format import quantity
 
@@ -43,15 +43,17 @@ def answer_items(context: Context) -> list[Table | str]:
     study, question = context.study, context.question
     if question.goal_kind.many_domains:
         return [weights_table(WeightsRecommendation.read(study)), *comparison_items(WeightsConfirmation.read(study))]
-    content, confirmation = Recommendation.read(study), Confirmation.read(study)
+    content, confirmation = Recommendation.read(study), read_if_there(Confirmation, study)
     known = conclusion_of(context)
     interval = (
         "" if content.low == content.high or content.low is None else f"90%: {content.low:.1%} to {content.high:.1%}"
     )
     title = "; ".join(filter(None, [f"{content.target.model}, {quantity(content.target.D * 1e9)} tokens", interval]))
-    rows = [row for row in confirmation.confirmations if row.recommended]
-    note = confirmation.outcome.sentence
-    if not confirmation.is_of(content, question.corpora.domain):
+    rows, note = [], "No run has confirmed it: cptlaw follow compares the run itself as it is trained."
+    if confirmation is not None:
+        rows = [row for row in confirmation.confirmations if row.recommended]
+        note = confirmation.outcome.sentence
+    if confirmation is not None and not confirmation.is_of(content, question.corpora.domain):
         rows, note = [], "The confirmation runs are of another answer: run cptlaw confirm again."
     table = answer_table(f"{title}; {content.binding}", content, rows, dict.fromkeys(content.law, ""), note)
     return [known.lines[0], table, *known.lines[1:]]

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.question.schema import Question
+from pipeline.study.artifacts import Recommendation, read_if_there
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from training.attempt import attempts, is_live
 from training.durable import FileError, json_value, read_file, read_json, read_text
@@ -189,3 +191,9 @@ def is_confirmed(study: Study, plan: Sequence[PlannedRun]) -> bool:
     except (OSError, FileError):
         return False
     return known is not None and known == sum(ended_points(study, plan).values())
+
+
+def is_followed(study: Study, question: Question) -> bool:
+    """Whether the run itself takes the place of confirmation runs, unless they are asked for: it is large."""
+    answer = None if question.goal_kind.many_domains else read_if_there(Recommendation, study)
+    return question.is_large(1e9 * answer.target.D if answer else None) and not question.large.confirm

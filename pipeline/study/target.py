@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,8 @@ class Target:
     """Tokens of a step of it."""
     pretrain: np.ndarray | None = None
     """Learning rates (steps,) of pre-training; None: not known."""
+    given_rates: np.ndarray | None = None
+    """Learning rates (steps,) of the run; None: those of its phase."""
 
     def lasting(self, steps: int) -> Target:
         """The same with a continual phase of so many steps."""
@@ -54,16 +56,24 @@ class Target:
 
     def columns(self, corpus: str, fit: Fit | LawAverage) -> dict[str, float]:
         """The columns of a law, or of several, at the end of the run, the ratio apart."""
+        return {str(name): float(value) for name, value in self.along(corpus, fit, [self.steps]).iloc[0].items()}
+
+    def along(self, corpus: str, fit: Fit | LawAverage, steps: Sequence[int]) -> pd.DataFrame:
+        """The same after some steps of the run, a row a step."""
         if isinstance(fit, LawAverage):
-            every = {law: self.columns(corpus, one) for law, one in fit.fits.items()}
-            return {own_column(law, name): value for law, columns in every.items() for name, value in columns.items()}
-        end = pd.DataFrame({"run": [self.model], "step": [self.steps]})
-        schedule = Schedule(self._rates, self.rate_before, self.pretrain)
-        at = with_areas(end, {self.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].s2.rate_power)
-        areas = {name: float(at[name].iloc[0]) for name in (*FORWARD, *ANNEALING) if name in at}
+            parts = [
+                (law, str(name), column)
+                for law, one in fit.fits.items()
+                for name, column in self.along(corpus, one, steps).items()
+            ]
+            return pd.DataFrame({own_column(law, name): column for law, name, column in parts})
+        schedule = Schedule(self.rates, self.rate_before, self.pretrain)
+        at = pd.DataFrame({"run": self.model, "step": [*steps]})
+        at = with_areas(at, {self.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].s2.rate_power)
+        areas = {name: at[name] for name in (*FORWARD, *ANNEALING) if name in at}
         pretraining = {"s2_pretrain": 0.0, **areas, "s1_pretrain": self.s1_pretrain}
         before = {"loss_before": self.before[corpus], "rho": self.rho[corpus]}
-        return {"N": self.N, "D": self.D, **pretraining, **before}
+        return pd.DataFrame({"N": self.N, "D": at["step"] * (self.tokens_per_step / 1e9), **pretraining, **before})
 
     def columns_by_length(
         self, corpus: str, fit: Fit | LawAverage, least: float, most: float
@@ -77,11 +87,13 @@ class Target:
 
     def summed_rate(self, part: float) -> float:
         """S1 after that part of its steps."""
-        return float(self._rates[: round(part * self.steps)].sum())
+        return float(self.rates[: round(part * self.steps)].sum())
 
     @property
-    def _rates(self) -> np.ndarray:
+    def rates(self) -> np.ndarray:
         """Its learning rates (steps,)."""
+        if self.given_rates is not None:
+            return self.given_rates
         return learning_rates(pieces(dataclasses.replace(self.phase, steps=self.steps)), self.steps, self.rate_before)
 
 

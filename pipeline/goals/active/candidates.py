@@ -193,15 +193,28 @@ def planned_again(context: Context, chosen: ChosenRun, confirmed: bool) -> Plann
 
 
 def budget(context: Context) -> float:
-    """The limit of the sum of costs: `design.budget`, or the cost of the grid without the target's pre-training."""
+    """The limit of the sum of costs: `design.budget`, or of a large run `large.budget`, or the cost of the grid.
+
+    The target's pre-training counts in none.
+    """
     question = context.question
     if question.design.budget is not None:
         return question.design.budget
+    if question.is_large():
+        return question.large.budget * own_cost(context, asked_run(context))
     mixture = question.mixture
     ratios = dataclasses.replace(mixture, domain_ratio=mixture.domain_ratio or question.design.ratios)
     grid = planned_runs(context.asking(dataclasses.replace(question, mixture=ratios)))
     target = context.once(pretraining_runs).get(question.model.name)
     return sum(own_cost(context, run) for run in grid if target is None or run.spec.hash != target.spec.hash)
+
+
+def asked_run(context: Context) -> PlannedRun:
+    """The run that is asked about, at whatever domain ratio."""
+    question = context.question
+    return continual_run(
+        context, context.models[question.model.name], 0.5, question.target.steps, question.seed, "confirm"
+    )
 
 
 def unit(context: Context) -> str:

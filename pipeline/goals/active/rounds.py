@@ -109,11 +109,17 @@ def first_round(context: Context) -> DesignRound:
     try:
         added = _round(context, Chosen([], []), None, False)
     except PointsError as error:
-        keys = {"N": "ladder", "D": "design.lengths"}
+        keys = {"N": "ladder", "D": "large.lengths" if context.question.is_large() else "design.lengths"}
         key = next((key for name, key in keys.items() if f"all have {name} =" in str(error)), "design")
         raise ConfigError([f"{key}: {error}"]) from None
     if not added.chosen:
-        least = min(cost_of(context, one.run, ()) for one in candidate_runs(context, []))
+        begun = pretrained(context, ())
+        least = min(cost_of(context, one.run, begun) for one in candidate_runs(context, []))
+        question = context.question
+        if question.design.budget is None and question.is_large():
+            part = question.large.budget * least / added.budget
+            allowed = f"{part:.3g} or more, the part that the cheapest run of large.lengths costs"
+            raise ConfigError([f"large.budget: {question.large.budget:g} of the run asked about; allowed: {allowed}"])
         allowed = f"{least:.3g} or more, the cost of the cheapest run, or null"
         raise ConfigError([f"design.budget: {added.budget:g} {added.unit}; allowed: {allowed}"])
     return added

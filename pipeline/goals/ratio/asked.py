@@ -6,9 +6,8 @@ import numpy as np
 
 from fitting import LAWS
 from fitting.uncertainty.horizon import half_width
-from pipeline.goals.active.candidates import budget, own_cost, pretraining_runs, unit
+from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
 from pipeline.plan.cost import run_flops, run_seconds
-from pipeline.plan.runs import continual_run
 from pipeline.question.design import candidate_steps, is_active
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
@@ -25,7 +24,7 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     """
     question, active = context.question, is_active(context.question)
     model, steps, confirm = question.model.name, question.target.steps, question.confirm
-    asked = continual_run(context, context.models[model], 0.5, steps, question.seed, "confirm")
+    asked = asked_run(context)
     speed = context.machine and context.machine.speeds.get(model)
     seconds = run_seconds(asked.spec, speed)
     took = f", {duration(seconds)} on one worker" if seconds else ""
@@ -39,7 +38,9 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     beside = f", beside the pre-training of {model}" if parent else ""
     places = 1 + (len(confirm.around) or bool(confirm.neighbour))
     count = places * confirm.seeds
-    follow = f"{count} such runs follow" if count > 1 else "1 such run follows"
+    confirming = f"to confirm it, {count} such runs follow" if count > 1 else "to confirm it, 1 such run follows"
+    if question.is_large() and not question.large.confirm:
+        confirming = "no other run confirms it, cptlaw follow reads its own log (large.confirm=true: such runs do)"
     longest = (
         max(candidate_steps(question))
         if active
@@ -47,7 +48,7 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     )
     lines = [
         f"asked about: {model}, {size}: {quantity(asked.spec.tokens)} tokens, {flops} FLOPs{took}",
-        f"the runs for the fit cost {fit} that run, by {context.once(unit)}{beside}; to confirm it, {follow}",
+        f"the runs for the fit cost {fit} that run, by {context.once(unit)}{beside}; {confirming}",
     ]
     if longest:
         line = f"horizon: that run has {steps / longest:.3g} times the steps of the longest run for the fit"

@@ -12,6 +12,7 @@ from pipeline.question.schema.answers import (
     DesignConfig,
     GoalConfig,
     GoalKind,
+    LargeConfig,
     LawConfig,
     TablesConfig,
     WeightsConfig,
@@ -107,6 +108,8 @@ class Question:
     """How the runs for the fit are chosen."""
     confirm: ConfirmConfig = field(default_factory=ConfirmConfig)
     """Which runs confirm the answer."""
+    large: LargeConfig = field(default_factory=LargeConfig)
+    """What the advice may cost where the run that is asked about is large."""
     tables: TablesConfig = field(default_factory=TablesConfig)
     """Which of the papers' tables cptlaw tables makes, and where the papers' numbers are."""
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
@@ -134,6 +137,11 @@ class Question:
     def tokens_per_step(self) -> int:
         """Tokens of a step of the target."""
         return self.target.global_batch * (self.target.sequence_length or self.sequence_length)
+
+    def is_large(self, tokens: float | None = None) -> bool:
+        """Whether the run that is asked about is large, by its tokens; None: those of the target."""
+        asked = self.target.steps * self.tokens_per_step() if tokens is None else tokens
+        return not self.goal_kind.many_domains and asked >= self.large.tokens
 
     @property
     def target_phase(self) -> PhaseConfig:

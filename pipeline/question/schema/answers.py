@@ -87,7 +87,8 @@ class DesignConfig:
     """Half-width of the 90% interval of the domain ratio at which an active design chooses no further runs."""
     budget: Annotated[float, up_to(1e30, "in design.budget_unit: FLOPs like 1e18")] | None = None
     """Upper limit of the cost of all runs that an active design chooses and of the pre-training of their models but the
-    target, in `budget_unit`; null: the cost of the grid. Confirmation runs come on top."""
+    target, in `budget_unit`; null: the cost of the grid, or of a large run large.budget. Confirmation runs come on
+    top."""
     budget_unit: Annotated[str, one_of("auto", "FLOPs", "tokens", "device-hours")] = "auto"
     """Unit of the cost of runs, by which they are chosen too: FLOPs, tokens (trained on), or device-hours (of start,
     training and evaluation, at the speeds that prepare measured); auto: device-hours where prepare has measured the
@@ -98,7 +99,7 @@ class DesignConfig:
     ratios: list[Ratio] = field(default_factory=lambda: [number / 10 for number in range(11)])
     """Domain ratios that runs may be chosen at, 0 to 1."""
     lengths: list[Annotated[float, LENGTHS]] = field(default_factory=lambda: [0.25, 0.5, 1.0])
-    """Lengths that runs may be chosen of, as parts of target.steps, above 0, up to 1."""
+    """Lengths that runs may be chosen of, as parts of target.steps, above 0, up to 1; of a large run large.lengths."""
     peaks: list[Annotated[float, FACTORS]] = field(default_factory=lambda: [1.0])
     """Peak learning rates that runs may be chosen with, as multiples of target.peak_learning_rate, above 0. Of
     several that the longest runs have, the answer has the one with the smallest predicted domain loss."""
@@ -119,6 +120,19 @@ class ConfirmConfig:
     outside 0 to 1 are left out. Empty: neighbour. Of compute every model is run in any case."""
     seeds: Repeats = 1
     """Seeds of every confirmation run, paired between the ratios; two or more give intervals."""
+
+
+@dataclass
+class LargeConfig:
+    tokens: Annotated[float, TOKENS] = 1e8
+    """Tokens from which a run that is asked about is large: the keys of this section plan what the advice costs."""
+    budget: Annotated[float, up_to(100, "parts of the cost of the run that is asked about, 0.1 is 10%")] = 0.1
+    """Upper limit of the cost of all chosen runs, as a part of that of the large run; design.budget takes its place."""
+    lengths: list[Annotated[float, LENGTHS]] = field(default_factory=lambda: [0.0125, 0.025, 0.05])
+    """Lengths that runs may be chosen of, as parts of target.steps, above 0, up to 1."""
+    confirm: bool = False
+    """Whether runs as long as the large one confirm the answer unasked; false: cptlaw follow reads the log of the run
+    itself, and only the command cptlaw confirm trains others."""
 
 
 @dataclass

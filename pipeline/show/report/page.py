@@ -55,9 +55,10 @@ def page(
 def links_beside(folder: Path, own: str, several: bool = False) -> list[tuple[str, str]]:
     """Address and words of the links from a page, by its place in the folder, to the study's other pages."""
     pages = {"report.html": "all domains" if several else "the study", "tables.html": "the papers' tables"}
-    for path in sorted((folder / "answers").glob("**/report.html")):
+    pages["follow.html"] = "the followed run"
+    for path in sorted((folder / "answers").glob("**/*.html")):
         place = path.relative_to(folder)
-        pages[str(place)] = ", ".join(place.parts[1:-1])
+        pages[str(place)] = ", ".join([*place.parts[1:-1], *(["the followed run"] if path.stem == "follow" else [])])
     return [
         (quote(os.path.relpath(place, Path(own).parent)), words)
         for place, words in pages.items()

@@ -1,5 +1,6 @@
 """cptlaw fit points=FILE: a stranger's table, as a stranger would give it."""
 
+import json
 import math
 import subprocess
 import sys
@@ -209,6 +210,48 @@ def test_perplexities_are_asked_about(points: pd.DataFrame, tmp_path: Path, caps
     lines = printed(capsys, 0, *given, "columns={loss: log val_ppl}")
     assert not any("perplexities?" in line for line in lines)
     assert f"  loss: {points['loss'].min():.4g} to {points['loss'].max():.4g}, taken as" in "\n".join(lines)
+
+
+@pytest.fixture
+def curve(tmp_path: Path) -> Path:
+    """step, lr, loss and tokens of one run, whose learning rate falls in a line over its last fifth."""
+    step = np.arange(100, 3001, 100)
+    lr = np.minimum(3e-4, 3e-4 * (3000 - step) / 600 + 1e-5)
+    table = pd.DataFrame({"step": step, "lr": lr, "loss": 2 + 3 * step**-0.3, "tokens": step * 500_000})
+    table.to_csv(tmp_path / "curve.csv", index=False)
+    return tmp_path / "curve.csv"
+
+
+def test_the_areas_of_a_schedule_come_from_its_learning_rates(curve: Path, capsys) -> None:
+    lines = printed(capsys, 0, f"points={curve}", "law=annealing", "bootstrap=0")
+    assert lines[0] == f"{curve}: 30 rows; s1, s2: from lr of each run, in a line between its rows"
+    rates = np.interp(np.arange(1, 3001), *pd.read_csv(curve)[["step", "lr"]].to_numpy().T)
+    s1, s2 = fitting.areas(rates, before=rates[0])
+    assert f"  s1: {s1[99]:.4g} to {s1[-1]:.4g}, taken as summed learning rate of the run so far" in lines
+    assert f" to {s2[-1]:.4g}, taken as annealing area of the run so far" in "\n".join(lines)
+    (line,) = printed(capsys, 2, f"points={curve}", "law=chinchilla", "columns={D: tokens / 1e9}")
+    assert line.startswith("missing column: N; the table has ")
+    assert line.endswith(
+        "; name it with columns=, or fit power, power-offset, rectified, rectified-floorless, annealing"
+    )
+
+
+def test_the_losses_of_one_run_are_predicted_beyond_it(curve: Path, capsys) -> None:
+    assert run(["predict", f"points={curve}", "tokens=[3e9,1.5e10]", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    for row, step in zip(content["losses"], (6000, 30000), strict=True):
+        assert row["horizon"] == pytest.approx(step / 3000)
+        assert row["loss"] == pytest.approx(2 + 3 * step**-0.3, rel=0.01)
+        assert row["low"] < 2 + 3 * step**-0.3 < row["high"]
+    for words, message in {
+        ("tokens=0",): "tokens: 0; allowed: above 0, up to 1e18, or a list: tokens=[1e9,1e10]",
+        (): "tokens: None; allowed: above 0, up to 1e18, or a list: tokens=[1e9,1e10]",
+        ("tokens=1e9", "law=dcpt"): "law: 'dcpt'; allowed, as laws of tokens alone: power, power-offset, rectified,",
+        ("tokens=1e9", "columns={loss: log loss, N: step}"): f"{curve}: several values of N; allowed: one run; cptlaw",
+        ("tokens=1e9", "columns={loss: tokens}"): "loss: perplexities? 1.5e+09 is above 20, more than a model without",
+    }.items():
+        assert run(["predict", f"points={curve}", *words]) == 2
+        assert capsys.readouterr().err.startswith(message)
 
 
 def test_help_teaches_it(capsys) -> None:

@@ -72,7 +72,9 @@ def test_json_alone_is_on_standard_output(study: tuple[Study, Question], tmp_pat
     # An error leaves it empty.
     assert run(["recommend", str(tmp_path), "--json"]) == 2
     assert capsys.readouterr().out == ""
-    assert "allowed: cptlaw plan, status, fit, recommend, confirm" in refused(["report", folder, "--json"], capsys, 2)
+    assert "allowed: cptlaw plan, status, fit, recommend, predict, confirm, follow" in refused(
+        ["report", folder, "--json"], capsys, 2
+    )
 
 
 def test_the_options_of_hydra(study: tuple[Study, Question], capsys: pytest.CaptureFixture[str]) -> None:

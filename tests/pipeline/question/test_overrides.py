@@ -105,7 +105,7 @@ def test_a_path_that_does_not_exist_is_refused_by_plan(
 
 
 TOO_SMALL = {
-    "design.budget=1": "design.budget: 1 tokens; allowed: 2.76e+06 or more, the cost of the cheapest run",
+    "design.budget=1": "design.budget: 1 tokens; allowed: 3.07e+05 or more, the cost of the cheapest run",
     "design.ratios=[0.5]": "design.ratios: [0.5]; allowed: two or more",
     "design.lengths=[1e-9]": "design.lengths: no candidate can teach the target: all have D",
     "law=[]": "law: empty; allowed: one or more",

@@ -2,9 +2,12 @@
 
 import pytest
 
+from pipeline.goals.active.candidates import budget
 from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import estimate
+from pipeline.question.messages import ConfigError
+from pipeline.steps import STEPS
 
 WORDS = [
     "experiment=quickstart",
@@ -14,6 +17,10 @@ WORDS = [
     "design.budget_unit=tokens",
 ]
 ASKED = "asked about: qwen2-0.7m, 600 steps of 16 x 128 tokens: 1.23 M tokens, "
+FOLLOWED = (
+    " that run, by tokens, beside the pre-training of qwen2-0.7m; no other run confirms it, cptlaw follow reads its "
+    "own log (large.confirm=true: such runs do)"
+)
 BESIDE = " that run, by tokens, beside the pre-training of qwen2-0.7m; to confirm it, "
 
 
@@ -51,6 +58,40 @@ def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], 
         "2": ", where one law's 90% intervals of a loss are some 2.4% to either side",
         "10": ", where one law's 90% intervals of a loss are some 10.6% to either side",
     }.get(horizon, "")
+
+
+LARGE = ["large.tokens=1e6", "target.steps=6000"]
+
+
+@pytest.mark.parametrize(
+    ("words", "cost", "horizon"),
+    [
+        ([], f"at most 10% of{FOLLOWED}", 20),
+        (["large.budget=0.05", "large.lengths=[0.01]"], f"at most 5% of{FOLLOWED}", 100),
+        (["large.confirm=true"], f"at most 10% of{BESIDE}2 such runs follow", 20),
+        (["design.budget=12288000"], f"at most 100% of{FOLLOWED}", 20),
+        # No run is large before 1e8 tokens.
+        (["large.tokens=1e8", "design.budget=12288000"], f"at most 100% of{BESIDE}2 such runs follow", 1),
+    ],
+)
+def test_a_large_run_is_advised_for_a_tenth_of_its_cost(words: list[str], cost: str, horizon: int) -> None:
+    question = read_question([*WORDS, *LARGE, *words])
+    context = estimate(question)
+    runs = goal_of(question).runs(context)
+    lines = asked_lines(context, runs)
+    assert lines[1] == f"the runs for the fit cost {cost}"
+    assert f"that run has {horizon} times the steps" in lines[2]
+    of_fit = [run for run in runs if run.role == "fit"]
+    assert sum(run.spec.tokens for run in of_fit) <= context.once(budget)
+    assert STEPS["confirm"].is_done(context) == (FOLLOWED in lines[1])
+
+
+def test_a_tenth_that_buys_no_run_is_refused_with_what_is_needed() -> None:
+    words = [*WORDS, *LARGE, "large.budget=0.01"]
+    with pytest.raises(ConfigError, match=r"large.budget: 0.01 of the run asked about; allowed: 0.0125 or more, the"):
+        goal_of(question := read_question(words)).runs(estimate(question))
+    with pytest.raises(ConfigError, match=r"large\.lengths: empty; allowed"):
+        read_question([*WORDS, *LARGE, "large.lengths=[]"])
 
 
 def test_nothing_is_said_where_the_answer_chooses_the_run() -> None:

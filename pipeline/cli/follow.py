@@ -1,0 +1,223 @@
+"""cptlaw follow: the log of the real run beside its prediction as it grows, its end anew, and the rest of the run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated
+
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from pipeline.cli.fit_table import JSON
+from pipeline.cli.points_file import TABLES, perplexity_question
+from pipeline.cli.run_logs import RunLog, first_other_rate, join_logs, loss_keys, read_logs
+from pipeline.cli.words import names_and_keys, print_line, update_settings
+from pipeline.goals.ratio.answering_laws import AnsweringLaws
+from pipeline.goals.ratio.following import Ending, FollowedRun, follow
+from pipeline.goals.ratio.law_goal import answering_laws
+from pipeline.goals.registry import question_of_study
+from pipeline.question.messages import ConfigError, StudyError, describe_keys
+from pipeline.question.schema import Question
+from pipeline.show.following import following_items
+from pipeline.show.report.follow_page import write_follow_page
+from pipeline.show.terminal import print_items
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.context import Context, context_of
+from pipeline.study.target import Target, find_target
+from training.keys import Ratio, between, key_problems
+from training.run import Exit
+
+
+@dataclass
+class FollowSettings:
+    """The settings of `cptlaw follow`."""
+
+    domain_ratio: Ratio | None = None
+    """Domain ratio of the run, 0 to 1; null: the recommended one."""
+    watch: Annotated[int, between(1, 86400, "seconds")] | None = None
+    """Read again after so many seconds, 1 to 86,400, until the run has ended; null: read once. --watch 60 is short."""
+    losses: dict[str, str] = field(default_factory=dict)
+    """Key of a log -> corpus, {log KEY: corpus} of a perplexity; empty: eval_CORPUS_loss, eval/CORPUS_loss and
+    loss/CORPUS of both corpora."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """step, corpus, loss or run of a table -> its column: {loss: val_loss}."""
+    run: str | None = None
+    """Which run of a table of several; null: it has one."""
+
+
+NOTES = {key: note for key, _, note in describe_keys(FollowSettings)}
+HELP = f"""usage: cptlaw follow STUDY_FOLDER LOG... [--watch SECONDS] [--json] [key=value ...]
+
+  LOG               of the run that is trained for real: trainer_state.json or a folder with one, a wandb offline run
+                    folder, points.jsonl, or a table (.csv, .parquet, .jsonl) with step, corpus and loss, or with step
+                    and a column for each key of losses; of a run that was resumed all its logs
+{"".join(f"  {key:17} {note}{chr(10)}" for key, note in NOTES.items())}
+  key=value         keys of the question, where the run differs from the one that is asked about, like
+                    target.steps=6000 target.peak_learning_rate=1e-4 target.global_batch=64
+
+It prints the validation losses beside those that the study's laws predicted, and since which step they are outside
+their 90% intervals; then what they say of the end: its losses, whether the general loss stays within the tolerance, and
+else how the rest could be changed. follow.html in the study has the curves. The study's question, fits and answer stay
+as they are.
+"""
+SAME_TOKENS = 0.02
+"""Relative difference of the tokens of a step in a log up to which they are those of the question."""
+
+
+def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON], object] | None = None) -> Exit:
+    """Read the log, and print how the run stands; `print_json`, of `--json`, receives the last reading.
+
+    Raises:
+        ConfigError: mistakes in the keys, or a log of another run; a line each.
+        StudyError: a log that cannot be read, or a study without fits.
+    """
+    folders, settings, overrides = _read_words(words)
+    study, *files = folders
+    question = question_of_study(Path(study), overrides)
+    if question.goal_kind.many_domains:
+        raise ConfigError([f"goal.kind: {question.goal.kind} predicts no curve of a run; allowed: another goal"])
+    context = context_of(question)
+    laws, target, ratio = _asked(context, settings, overrides)
+    content: JSON = {}
+    last, said = -1, ""
+    while True:
+        try:
+            run = _read(laws, target, ratio, files, settings)
+        except (StudyError, ConfigError) as error:
+            # A log that another program writes may be read in the middle of a line.
+            if settings.watch is None or (last < 0 and isinstance(error, ConfigError)):
+                raise
+            if said != (said := str(error)):
+                print_line(console, said)
+        else:
+            if run.step < last:
+                print_line(console, f"{files[0]}: the log ends at step {run.step:,}, at the last reading at {last:,}")
+            if run.step != last:
+                last, content = run.step, _content(study, files, run)
+                items = following_items(run)
+                print_items([*items, f"page: {write_follow_page(context.study, run)}"], console)
+            if run.step >= target.steps:
+                break
+        if settings.watch is None:
+            break
+        time.sleep(settings.watch)
+    ended = last >= target.steps
+    next_words = ["report", study] if ended else ["follow", *(word for word in words if word != "--json")]
+    print_line(console, f"next: cptlaw {shlex.join(next_words)}")
+    if print_json:
+        print_json(content)
+    return Exit.DONE
+
+
+def _read_words(words: Sequence[str]) -> tuple[list[str], FollowSettings, list[str]]:
+    """The study and the logs, the settings, and the overrides of the question."""
+    given, rest = [], iter([word for word in words if word != "--json"])
+    for word in rest:
+        given.append(f"watch={next(rest, '')}" if word == "--watch" else word.replace("--watch=", "watch=", 1))
+    names, keys = names_and_keys(given)
+    own = {item.name for item in fields(FollowSettings)}
+    of_follow = [word for word in keys if word.split("=")[0].split(".")[0] in own]
+    settings = OmegaConf.structured(FollowSettings)
+    problems = update_settings(settings, of_follow, FollowSettings)
+    if len(names) < 2:
+        problems.append(f"cptlaw follow: {len(names)} names; allowed: a study folder and a log, see --help")
+    if problems:
+        raise ConfigError(problems)
+    made = OmegaConf.to_object(settings)
+    assert isinstance(made, FollowSettings)
+    if problems := list(key_problems(made)):
+        raise ConfigError(problems)
+    return names, made, [word for word in keys if word not in of_follow]
+
+
+def _asked(context: Context, settings: FollowSettings, overrides: Sequence[str]) -> tuple[AnsweringLaws, Target, float]:
+    """The laws of the study, and the run that they are asked about: the recommended one, but for what is given."""
+    study, domain = context.study, context.question.corpora.domain
+    answer = Recommendation.read(study) if Recommendation.path(study).exists() else None
+    ratio = settings.domain_ratio
+    if ratio is None and answer and answer.mixture:
+        ratio = answer.mixture.get(domain)
+    if ratio is None:
+        raise ConfigError(["domain_ratio: not given, and the study recommends none; allowed: 0 to 1"])
+    laws = answering_laws(context)
+    given = {word.split("=")[0] for word in overrides}
+    if answer and answer.peak_learning_rate and "target.peak_learning_rate" not in given:
+        laws = laws.at_peak(answer.peak_learning_rate)
+    target = find_target(laws.question, laws.points, answer.target.model if answer else None)
+    if answer and "target.steps" not in given and context.question.goal.kind != "trade-off":
+        target = target.lasting(answer.target.steps)
+    return laws, target, ratio
+
+
+def _read(laws: AnsweringLaws, target: Target, ratio: float, files: list[str], settings: FollowSettings) -> FollowedRun:
+    """The run as its logs are now. Raises ConfigError: they are of another run; StudyError: they cannot be read."""
+    keys = settings.losses or loss_keys(laws.corpora)
+    logs = [_log_of(file, keys, settings) for file in files]
+    log = join_logs(logs)
+    if problems := _other_run(", ".join(files), log, target, laws.question):
+        raise ConfigError(problems)
+    of_log = {} if Path(files[0]).suffix in TABLES else keys
+    if line := perplexity_question(log.points["loss"], settings.columns.get("loss", "loss"), of_log):
+        raise ConfigError([f"{files[0]}: {line}"])
+    try:
+        return follow(laws, target, ratio, log.points[["step", "corpus", "loss"]])
+    except StudyError as error:
+        raise StudyError(f"{files[0]}: {error}") from None
+
+
+def _log_of(file: str, keys: Mapping[str, str], settings: FollowSettings) -> RunLog:
+    logs = read_logs(Path(file), keys, settings.columns)
+    name = settings.run if settings.run is not None else next(iter(logs))
+    if name not in logs or (settings.run is None and len(logs) > 1):
+        raise ConfigError([f"run: {settings.run}, but {file} has {len(logs)} runs; allowed: {', '.join(logs)}"])
+    return logs[name]
+
+
+def _other_run(label: str, log: RunLog, target: Target, question: Question) -> list[str]:
+    """A line for each way in which a log is not of the run that is asked about."""
+    problems, last = [], int(log.points["step"].max())
+    steps = log.steps or max(last, target.steps)
+    if steps != target.steps:
+        problems.append(f"{label}: of a run of {steps:,} steps, not of target.steps={target.steps}; give target.steps=")
+    tokens = log.tokens_per_step
+    if tokens and abs(tokens / target.tokens_per_step - 1) > SAME_TOKENS:
+        length = question.target.sequence_length or question.sequence_length
+        asked = f"{target.tokens_per_step:,} (target.global_batch={question.target.global_batch} x {length})"
+        problems.append(f"{label}: {tokens:,.0f} tokens a step, not {asked}; give target.global_batch=")
+    if not problems and (step := first_other_rate(target.rates.tolist(), log.rates)) is not None:
+        asked = f"{target.rates[max(step, 1) - 1]:.4g} by target.schedule and peak {target.rates.max():g}"
+        problems.append(
+            f"{label}: learning_rate={log.rates[step]:.4g} at step {step:,}, not {asked}; give "
+            "target.peak_learning_rate= or schedule@target.schedule= as the run is trained"
+        )
+    return problems
+
+
+def _content(study: str, files: list[str], run: FollowedRun) -> JSON:
+    """What `--json` prints."""
+    goal = run.laws.question.goal
+    corpora = {}
+    for corpus in run.corpora:
+        table = run.compared[corpus]
+        rows = table.assign(inside=table["loss"].between(table["low"], table["high"]))
+        ends = {"predicted_end": run.predicted_end(corpus), "end": run.end(corpus)}
+        corpora[corpus] = {
+            "before": run.loss_before(corpus),
+            "losses": json.loads(rows.to_json(orient="records", double_precision=15)),
+            **{name: dict(zip(("loss", "low", "high"), end)) for name, end in ends.items()},
+            "refuted": run.is_refuted(corpus),
+        }
+    tolerance = goal.tolerance if goal.kind == "trade-off" else None
+    others = []
+    if tolerance is not None and run.step < run.target.steps and not run.is_refuted(run.corpora[0]):
+        exceeds = run.increase(run.corpora[0], run.end(run.corpora[0])[0]) > tolerance
+        others = [asdict(one) for one in run.endings(exceeds) if isinstance(one, Ending)]
+    return {
+        **{"schema": 1, "study": study, "logs": files, "model": run.target.model, "domain_ratio": run.domain_ratio},
+        **{"step": run.step, "steps": run.target.steps, "tolerance": tolerance, "corpora": corpora, "rest": others},
+    }

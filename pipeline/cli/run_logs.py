@@ -1,0 +1,262 @@
+"""Read the logs of runs: of Trainer, of wandb, or any table of losses along a run."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.cli.points_file import TABLES, read_table, regular, renamed
+from pipeline.question.messages import ConfigError, StudyError
+from training.durable import json_value, read_file, read_json
+from training.keys import MOST_STEPS
+
+STEPS = ("step", "train/global_step", "trainer/global_step", "_step")
+"""Keys of a log that hold the optimizer step, the first that there is."""
+RATES = ("learning_rate", "train/learning_rate")
+LOSSES = ("eval_{}_loss", "eval/{}_loss", "loss/{}")
+"""Keys of a log that hold the learning rate."""
+OPTIONAL = ("learning_rate", "loss_stderr")
+"""Columns of a table of losses that may be empty in some rows."""
+SAME_RATE = 0.01
+"""Difference between a logged and a given learning rate, over the peak, up to which they are the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunLog:
+    """What is logged of a run."""
+
+    points: pd.DataFrame
+    """step, corpus and loss, and a table's other columns."""
+    rates: dict[int, float]
+    """Step -> learning rate, where it is logged."""
+    steps: int | None = None
+    """Length of the learning-rate schedule, where it is logged."""
+    source: str = ""
+    """Names the run, whichever of its logs this is."""
+    begun: str = ""
+    """Date and time in the name of wandb's folder."""
+    tokens_per_step: float | None = None
+    """Tokens of a step, where it is logged."""
+
+
+def loss_keys(corpora: Iterable[str]) -> dict[str, str]:
+    """Key of a log -> corpus, as Trainer, wandb and this program name losses.
+
+    >>> loss_keys(["law"])
+    {'eval_law_loss': 'law', 'eval/law_loss': 'law', 'loss/law': 'law'}
+    """
+    return {key.format(name): name for name in corpora for key in LOSSES}
+
+
+def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, RunLog]:
+    """The logs of the runs in a file or folder, by the name of the run; '' where the file has one.
+
+    `path` is trainer_state.json or a folder with one, a wandb offline run folder, or a .csv, .parquet or .jsonl table,
+    whose `columns` are given as to `renamed`. `losses` is key of a log -> corpus: eval_law_loss -> law, or log KEY of a
+    perplexity. A table without a column corpus has such keys as columns.
+
+    Raises:
+        StudyError: missing, damaged, or without such losses.
+        ConfigError: a column that the table does not have.
+    """
+    if path.suffix in TABLES:
+        return _table(path, columns, losses)
+    if path.is_dir():
+        logs = list(path.glob("trainer_state.json")) or sorted(path.glob("*.wandb"))
+        if len(logs) != 1:
+            wanted = "a folder with one trainer_state.json or *.wandb"
+            raise StudyError(f"{path}: {len(logs)} logs; allowed: {wanted}, or a table ({', '.join(TABLES)})")
+        path = logs[0]
+    try:
+        state = {} if regular(path).suffix == ".wandb" else read_json(path)
+        rows = list(wandb_rows(path)) if path.suffix == ".wandb" else state["log_history"]
+        points = [
+            {"step": _step(row), "corpus": losses[key], "loss": _loss(row, key)}
+            for row in rows
+            for key in losses
+            if key.removeprefix("log ") in row
+        ]
+        rates = {_step(row): float(row[key]) for row in rows for key in RATES if key in row}
+        steps = int(state.get("max_steps") or 0) or None
+        known = sorted({key for row in rows for key in row if re.search("loss|ppl|perplex", key)})
+        seen, reached = (float(state.get(key) or 0) for key in ("num_input_tokens_seen", "global_step"))
+    except FileNotFoundError:
+        raise StudyError(f"{path}: does not exist") from None
+    except Exception as error:  # Of JSON or of protobuf: a damaged file ends in an error of any kind.
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise StudyError(f"{path}: not a log of Trainer or wandb ({reason})") from None
+    if not points:
+        keys = f"it has {', '.join(known) or 'no losses'}; name them with losses='{{eval_loss: general}}'"
+        raise StudyError(f"{path}: none of {', '.join(losses)} in its log; {keys}")
+    # A Trainer that was resumed logs a step twice; the later one counts.
+    table = pd.DataFrame(points).drop_duplicates(["step", "corpus"], keep="last")
+    begun = re.search(r"run-(\d{8}_\d{6})-", path.resolve().parent.name)
+    tokens = seen / reached if seen and reached else None
+    return {"": RunLog(table, rates, steps, _name_of_log(path), begun[1] if begun else "", tokens)}
+
+
+def join_logs(logs: Iterable[RunLog]) -> RunLog:
+    """The log of a run that was resumed: of each corpus, a later log counts from its first step on."""
+    first, *rest = sorted(logs, key=lambda log: (log.begun, log.points["step"].max()))
+    points, rates, steps = first.points, first.rates, first.steps
+    for log in rest:
+        begin = points["corpus"].map(log.points.groupby("corpus")["step"].min())
+        points = pd.concat([points[~(points["step"] >= begin)], log.points], ignore_index=True)
+        rates = {step: rate for step, rate in rates.items() if step < min(log.rates, default=np.inf)} | log.rates
+        steps = log.steps or steps
+    return RunLog(points, rates, steps, first.source, tokens_per_step=first.tokens_per_step)
+
+
+def _step(row: Mapping[str, Any]) -> int:
+    step = next(row[key] for key in STEPS if key in row)
+    if not 0 <= step <= MOST_STEPS or step != int(step):
+        raise ValueError(f"step {step}; allowed: whole numbers, 0 to {MOST_STEPS:,}")
+    return int(step)
+
+
+def _loss(row: Mapping[str, Any], key: str) -> float:
+    loss = float(row[key.removeprefix("log ")])
+    if key.startswith("log ") and loss > 0:
+        loss = float(np.log(loss))
+    if not 0 < loss < np.inf:
+        raise ValueError(f"{key}={loss} at step {_step(row)}; allowed: a finite loss above 0")
+    return loss
+
+
+def _name_of_log(path: Path) -> str:
+    """What all logs of a run share: the id of wandb (run-ID.wandb), or the folder in which a Trainer saves it."""
+    if path.suffix == ".wandb":
+        return f"wandb {path.stem.removeprefix('run-')}"
+    folder = path.resolve().parent
+    return str(folder.parent if re.fullmatch(r"checkpoint-\d+", folder.name) else folder)
+
+
+def wandb_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The history of a .wandb file, a dict a row; a last row that was not written whole is left out.
+
+    The file is a log of 32 KiB blocks as LevelDB writes it, behind seven bytes of wandb's own.
+    """
+    from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
+
+    data, at, parts = read_file(path), 7, b""
+    if data[:4] != b":W&B":
+        raise ValueError("no wandb file")
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        at += 7 + length
+        if at > len(data):
+            return
+        parts += data[at - length : at]
+        # 1: whole, 2: first, 3: middle, 4: last part.
+        if kind in (1, 4):
+            record, parts = Record.FromString(parts), b""
+            if record.WhichOneof("record_type") == "history":
+                items = record.history.item
+                yield {item.key or "/".join(item.nested_key): json_value(item.value_json) for item in items}
+
+
+def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) -> dict[str, RunLog]:
+    table, _ = renamed(read_table(path, columns), columns)
+    if "corpus" not in table and (wide := {key: losses[key] for key in losses if key.removeprefix("log ") in table}):
+        table = _long(table, wide)
+    if lacking := [name for name in ("step", "corpus", "loss") if name not in table.columns]:
+        named = ", ".join(f"{name}: ..." for name in lacking)
+        raise ConfigError([f"{path}: no column {', '.join(lacking)}; name it with columns='{{{named}}}'"])
+    if table.empty:
+        raise StudyError(f"{path}: no rows")
+    keys = [name for name in ("run", "step", "corpus") if name in table.columns]
+    numbers = {name: _numbers(table[name]) for name in ("loss", *OPTIONAL) if name in table.columns}
+    step = _numbers(table["step"])
+    wrong = {
+        "step": (~step.between(0, MOST_STEPS) | (step % 1 != 0), f"a whole number, 0 to {MOST_STEPS:,}"),
+        "loss": (~numbers["loss"].between(0, np.inf, inclusive="neither"), "a finite loss above 0"),
+        **{name: (table[name].isna(), "a name") for name in ("run", "corpus") if name in table.columns},
+        **{
+            name: (table[name].notna() & ~numbers[name].between(0, np.inf, inclusive="left"), "0 or more, or empty")
+            for name in OPTIONAL
+            if name in table.columns
+        },
+    }
+    problems = []
+    for name, (rows, allowed) in wrong.items():
+        if rows.any():
+            value = table[name][rows].tolist()[0]
+            value = "is empty" if pd.isna(value) else f"is {value!s:.60}"
+            more = f"; rows like it: {rows.sum():,}" if rows.sum() > 1 else ""
+            cell = f"row {table.index[rows][0]}, column {columns.get(name, name)}"
+            problems.append(f"{path}: {cell} {value}; allowed: {allowed}{more}")
+    if problems:
+        raise ConfigError(problems)
+    table = table.assign(**numbers, step=step.astype("int64"))
+    if (twice := table.duplicated(keys)).any():
+        later = table[twice].iloc[0]
+        first = table.index[(table[keys] == later[keys]).all(axis=1)][0]
+        values = ", ".join(f"{key} {later[key]}" for key in keys)
+        raise ConfigError(
+            [f"{path}: rows {first} and {later.name} are both of {values}; keep one, or name the runs apart"]
+        )
+    logs = {}
+    for run, rows in table.groupby("run", sort=False) if "run" in table.columns else [("", table)]:
+        rated = rows[rows["step"] > 0].reindex(columns=["step", "learning_rate"]).dropna()
+        rates = {int(step): float(rate) for step, rate in rated.itertuples(index=False)}
+        tokens = _numbers(rows["tokens"])[rows["step"] > 0] / rows["step"] if "tokens" in rows else pd.Series()
+        each = None if tokens.isna().all() else float(tokens.median())
+        logs[str(run)] = RunLog(rows, rates, source=str(run) or str(path.resolve()), tokens_per_step=each)
+    return logs
+
+
+def _long(table: pd.DataFrame, losses: Mapping[str, str]) -> pd.DataFrame:
+    """A table of a row a step, as wandb exports a history, as one of a row a loss; rows keep their names."""
+    named = {name: key for name, keys in (("step", STEPS), ("learning_rate", RATES)) for key in keys if key in table}
+    table = table.assign(**{name: table[key] for name, key in named.items() if name not in table})
+    parts = []
+    for key, corpus in losses.items():
+        values = table[key.removeprefix("log ")]
+        parts.append(table.assign(corpus=corpus, loss=np.log(values) if key.startswith("log ") else values))
+    return pd.concat(parts).dropna(subset=["loss"])
+
+
+def first_other_rate(rates: Sequence[float], logged: Mapping[int, float]) -> int | None:
+    """The first step at which a log has another learning rate than a run of these rates, one a step; None: none."""
+    of_steps, peak = [0.0, *rates], max(rates, default=0.0)
+    for step, rate in sorted(logged.items()):
+        # Trainers count from 0 or from 1, and log the rate of the step before or after.
+        near = of_steps[max(step - 1, 0) : step + 2]
+        if near and not min(near) - SAME_RATE * peak <= rate <= max(near) + SAME_RATE * peak:
+            return step
+    return None
+
+
+def constants(label: str, table: pd.DataFrame, names: Iterable[str]) -> dict[str, Any]:
+    """Column -> the value that the rows of a run have there, of those columns that the table has.
+
+    Raises:
+        ConfigError: rows that differ; the line begins with `label`.
+    """
+    found = {}
+    for name in (name for name in names if name in table):
+        values = table[name].dropna().drop_duplicates()
+        if len(values) > 1:
+            rows, (one, other) = " and ".join(map(str, values.index[:2])), values.tolist()[:2]
+            raise ConfigError([f"{label}: rows {rows} have {name} {one} and {other}; allowed: one value for a run"])
+        if len(values):
+            found[name] = values.tolist()[0]
+    return found
+
+
+def _numbers(values: pd.Series) -> pd.Series:
+    """The column as floats, NaN where it holds no number."""
+    if not pd.api.types.is_float_dtype(values):
+        values = values.where(~values.map(lambda value: isinstance(value, bool | np.bool_)))
+    return pd.to_numeric(values, errors="coerce").astype(float)

@@ -1,0 +1,110 @@
+"""What a person sees of a run that is followed: tables and lines of plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from pipeline.goals.ratio.following import Ending, FollowedRun
+from pipeline.show.table import Table
+from pipeline.study.number_format import percent
+
+ROWS = 6
+"""Losses of a corpus that a terminal shows, the last one among them."""
+
+
+def following_items(run: FollowedRun) -> list[Table | str]:
+    """The run so far beside its prediction, its end, and other ways to end it."""
+    return [headline(run), losses_table(run, ROWS), *position_lines(run), *verdict_items(run)]
+
+
+def headline(run: FollowedRun) -> str:
+    """Which run it is, and how far it has come."""
+    steps, domain = run.target.steps, run.corpora[1]
+    came = f"step {run.step:,} of {steps:,} ({run.step / steps:.0%})"
+    return f"{run.target.model} on {percent(run.domain_ratio)} {domain}: {came}"
+
+
+def losses_table(run: FollowedRun, most: int) -> Table:
+    """At most so many losses of each corpus, evenly spaced."""
+    rows = []
+    for corpus in run.corpora:
+        table = run.compared[corpus]
+        chosen = np.unique(np.linspace(0, len(table) - 1, min(most, len(table))).round().astype(int))
+        for row, outside in zip(table.iloc[chosen].itertuples(), _outside(table).iloc[chosen]):
+            interval, mark = f"{row.low:.4f} to {row.high:.4f}", "!" if outside else ""
+            rows.append([corpus, f"{row.step:,}", f"{row.loss:.4f}", f"{row.predicted:.4f}", interval, mark])
+    columns = ["loss on", "step", "measured", "predicted", "90% interval", ""]
+    return Table("The losses so far", columns, rows, "!: measured outside the interval")
+
+
+def position_lines(run: FollowedRun) -> Iterator[str]:
+    """Whether the losses of each corpus are inside their intervals; if not, from which step on, and by how much."""
+    for corpus in run.corpora:
+        table = run.compared[corpus]
+        if table.empty:
+            yield f"{corpus}: no loss yet at a step that the laws read"
+            continue
+        outside, last = _outside(table), table.iloc[-1]
+        marks = np.select([table["loss"] > table["high"], table["loss"] < table["low"]], ["+", "-"], ".")
+        strip = f"{''.join(marks[-60:])} (a loss each: + above, - below, . inside)"
+        if outside.iloc[-1]:
+            since = table["step"][outside[::-1].cummin()].iloc[0]
+            above = last["loss"] > last["high"]
+            by = last["loss"] / last["high" if above else "low"] - 1
+            side = "above" if above else "below"
+            at = f"by {abs(by):.2%} at step {last['step']:,.0f}"
+            yield f"{corpus}: {side} its 90% interval from step {since:,} on, {at}: {strip}"
+        else:
+            yield f"{corpus}: {int((~outside).sum())} of {len(table)} losses inside, the last one too: {strip}"
+    for corpus, level in run.levels.items():
+        if abs(level) > 1e-3 * run.target.before[corpus]:
+            own, known = run.loss_before(corpus), run.target.before[corpus]
+            yield f"{corpus}: {own:.4f} before the run, {known:.4f} in the study; predictions shifted by {level:+.4f}"
+
+
+def verdict_items(run: FollowedRun) -> list[Table | str]:
+    """The end of the run, what it means for the goal, and other ways to go on."""
+    general, goal, steps = run.corpora[0], run.laws.question.goal, run.target.steps
+    is_limited, allowed = goal.kind == "trade-off", f"{100 * goal.tolerance:.3g}% allowed"
+    if run.step >= steps:
+        rows = run.measured[(run.measured["corpus"] == general) & (run.measured["step"] == run.step)]
+        rise = run.increase(general, float(rows["loss"].iloc[0])) if len(rows) else float("nan")
+        return [f"the run has ended: the loss on {general} changed by {rise:+.2%}{f', {allowed}' * is_limited}"]
+    endings = [
+        Ending("as predicted before it", steps, {corpus: run.predicted_end(corpus) for corpus in run.corpora}),
+        Ending("with its losses so far", steps, {corpus: run.end(corpus) for corpus in run.corpora}),
+    ]
+    lines = [f"horizon: the end has {steps / max(run.step, 1):.3g} times the steps so far"]
+    if is_limited and run.is_refuted(general):
+        now = run.increase(general, float(run.compared[general]["loss"].iloc[-1]))
+        lines.append(
+            f"the laws do not hold for the loss on {general} of this run: it is at {now:+.2%}, {allowed}; what they "
+            "say of its end, or of another rest, is not to be trusted, and runs nearer to it in length would tell"
+        )
+    elif is_limited:
+        loss, low, high = (run.increase(general, side) for side in endings[-1].losses[general])
+        exceeds, probably = loss > goal.tolerance, "probably " if low <= goal.tolerance < high else ""
+        word = f"will {probably}{'exceed' if exceeds else 'stay within'} the tolerance"
+        line = f"the loss on {general} {word}: {loss:+.2%} at the end (90%: {low:+.2%} to {high:+.2%}), {allowed}"
+        others = list(run.endings(exceeds))
+        endings += [one for one in others if isinstance(one, Ending)]
+        lines = [line, *lines, *(one for one in others if isinstance(one, str))]
+    return [_endings_table(run, endings), *lines]
+
+
+def _endings_table(run: FollowedRun, endings: list[Ending]) -> Table:
+    """A row an ending and corpus: the loss, its interval, and the change from before the run."""
+    rows = [
+        [one.what, f"{one.steps:,}", corpus, f"{loss:.4f}", f"{low:.4f} to {high:.4f}"]
+        + [f"{run.increase(corpus, loss):+.2%}"]
+        for one in endings
+        for corpus, (loss, low, high) in one.losses.items()
+    ]
+    return Table("The end", ["", "step", "loss on", "predicted", "90% interval", "change"], rows, left=3, group=2)
+
+
+def _outside(table: pd.DataFrame) -> pd.Series:
+    return (table["loss"] < table["low"]) | (table["loss"] > table["high"])

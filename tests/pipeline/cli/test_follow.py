@@ -1,0 +1,185 @@
+"""A run that is trained for real, read from its log: where it leaves its prediction, and its end anew."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline.cli.main import run
+from pipeline.study.folder import Study
+from tests.pipeline.cli.test_import import BEFORE, FACTS, STEPS, facts_file, losses, trainer_state
+from tests.pipeline.small import refused, wait_until
+from training.schedule import Piece, learning_rates
+
+RATIO = 0.45
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A fitted study of four runs of 40 steps, whose general loss may rise by 1.5%."""
+    folder = tmp_path_factory.mktemp("made")
+    states = {ratio: trainer_state(folder / f"r{ratio}", ratio) for ratio in (0.0, 0.3, 0.6, 0.9)}
+    words = [f"studies={folder / 'studies'}", "name=made", *FACTS, "goal.tolerance=0.015"]
+    assert run(["import", *map(str, states.values()), *words, facts_file(folder, states)]) == 0
+    study = Study(folder / "studies" / "made")
+    for verb in ("fit", "recommend"):
+        assert run([verb, str(study.folder), "bootstrap=5"]) == 0
+    return study
+
+
+@pytest.fixture
+def study(made: Study, tmp_path: Path) -> Study:
+    return Study(Path(shutil.copytree(made.folder, tmp_path / made.folder.name)))
+
+
+def table(path: Path, last: int, change: Callable[[str, int], float] = lambda corpus, step: 1.0) -> Path:
+    """points.jsonl of a run at RATIO up to a step; `change` is a factor of its losses."""
+    rows = [
+        {"step": step, "tokens": 2048 * step, "corpus": corpus, "loss": loss * change(corpus, step)}
+        for step in (0, *STEPS)
+        if step <= last
+        for corpus, loss in losses(RATIO, step).items()
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def followed(study: Study, log: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Mapping, str]:
+    """What --json and the terminal say."""
+    capsys.readouterr()
+    assert run(["follow", str(study.folder), str(log), f"domain_ratio={RATIO}", "--json", *words]) == 0
+    out, err = capsys.readouterr()
+    return json.loads(out), err
+
+
+def test_a_run_as_predicted_stays_in_its_interval(study: Study, tmp_path: Path, capsys) -> None:
+    files = {path: path.read_bytes() for path in study.folder.rglob("*") if path.is_file()}
+    content, text = followed(study, table(tmp_path / "points.jsonl", 20), capsys)
+    assert (content["step"], content["steps"], content["tolerance"]) == (20, 40, 0.015)
+    for corpus, of in content["corpora"].items():
+        assert [row["step"] for row in of["losses"]] == [10, 20]
+        assert all(row["inside"] for row in of["losses"])
+        assert of["losses"][1]["loss"] == pytest.approx(losses(RATIO, 20)[corpus])
+        assert of["end"]["loss"] == pytest.approx(losses(RATIO, 40)[corpus], rel=0.01)
+    assert "domain: 2 of 2 losses inside, the last one too: .." in text
+    assert "stay within the tolerance: +0." in text
+    assert "horizon: the end has 2 times the steps so far" in text
+    assert content["rest"] == []
+    assert {path: path.read_bytes() for path in files} == files
+    # From later on the way is shorter.
+    for of in followed(study, table(tmp_path / "points.jsonl", 30), capsys)[0]["corpora"].values():
+        now, before = (of[name]["high"] / of[name]["low"] for name in ("end", "predicted_end"))
+        assert now < before
+
+
+def test_a_run_that_leaves_its_interval_is_told_from_which_step_on(study: Study, tmp_path: Path, capsys) -> None:
+    log = table(tmp_path / "points.jsonl", 30, lambda corpus, step: 1.1 if step > 10 and corpus == "general" else 1.0)
+    content, text = followed(study, log, capsys)
+    general = content["corpora"]["general"]
+    last = general["losses"][-1]
+    by = last["loss"] / last["high"] - 1
+    assert f"general: above its 90% interval from step 20 on, by {by:.2%} at step 30: .++ " in text
+    assert [row["inside"] for row in general["losses"]] == [True, False, False]
+    assert f"not hold for the loss on general of this run: it is at {last['loss'] / 3 - 1:+.2%}, 1.5% allowed" in text
+    assert general["end"]["loss"] == pytest.approx(1.1 * general["predicted_end"]["loss"], rel=0.01)
+    assert general["end"]["low"] < last["loss"] < general["end"]["high"]
+    assert [content["corpora"][corpus]["refuted"] for corpus in BEFORE] == [True, False]
+    assert content["rest"] == []
+    page = (study.folder / "follow.html").read_text()
+    assert "Model on 45% domain: step 30 of 40" in page
+    assert "general: above its 90% interval from step 20 on" in page
+
+
+@pytest.mark.slow
+def test_the_rest_is_another_mixture_or_an_earlier_decay(study: Study, tmp_path: Path, capsys) -> None:
+    folder = str(study.folder)
+    laws = ["law=[transfer-two-mixtures,transfer-open-saturating]", "bootstrap=4"]
+    assert run(["fit", folder, *laws]) == 0
+    log = table(tmp_path / "points.jsonl", 10)
+    content, text = followed(study, log, capsys, "goal.tolerance=0.007")
+    (mixture,) = content["rest"]
+    assert mixture["what"].endswith("% domain after step 10")
+    assert f"{mixture['what']} at 40" in text
+    end = {corpus: of["end"]["loss"] for corpus, of in content["corpora"].items()}
+    assert end["general"] < mixture["losses"]["general"][0] <= 3.0 * 1.007
+    assert mixture["losses"]["domain"][0] < end["domain"]
+    content, text = followed(study, log, capsys, "goal.tolerance=0.003")
+    assert "the loss on general will probably exceed the tolerance" in text
+    decay = content["rest"][-1]
+    assert decay["what"] == f"decay in a line from step 10 to {decay['steps']}"
+    assert 10 < decay["steps"] < 40
+    assert decay["losses"]["general"][0] <= 3.0 * 1.003
+
+
+def test_the_end_and_logs_of_other_trainers(study: Study, tmp_path: Path, capsys) -> None:
+    content, text = followed(study, trainer_state(tmp_path / "trainer", RATIO), capsys)
+    rise = losses(RATIO, 40)["general"] / 3.0 - 1
+    assert f"the run has ended: the loss on general changed by {rise:+.2%}, 1.5% allowed" in text
+    assert f"next: cptlaw report {study.folder}" in text
+    # As wandb exports a history: a row a step, perplexities under another name.
+    wide = pd.DataFrame([{"_step": step, **losses(RATIO, step)} for step in STEPS])
+    wide["train/learning_rate"] = rates()[wide["_step"] - 1]
+    wide["domain"] = np.exp(wide["domain"])
+    wide.to_csv(tmp_path / "history.csv", index=False)
+    keys = "losses={general: general, log domain: domain}"
+    exported, _ = followed(study, tmp_path / "history.csv", capsys, keys)
+    for corpus in BEFORE:
+        ours = [row["loss"] for row in exported["corpora"][corpus]["losses"]]
+        assert ours == pytest.approx([row["loss"] for row in content["corpora"][corpus]["losses"]])
+
+
+def rates() -> np.ndarray:
+    return learning_rates([Piece("linear", 0.0, 2e-4, steps=4), Piece("cosine", end=2e-5)], 40)
+
+
+def test_a_log_is_read_until_the_run_has_ended(study: Study, tmp_path: Path, capsys) -> None:
+    log = table(tmp_path / "points.jsonl", 20)
+
+    def train() -> None:
+        page = study.folder / "follow.html"
+        for read, last in ((20, 10), (10, 40)):
+            wait_until(lambda step=read: page.exists() and f": step {step} of 40" in page.read_text())
+            table(tmp_path / "new.jsonl", last).rename(log)
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    content, text = followed(study, log, capsys, "--watch", "1")
+    trainer.join()
+    assert content["step"] == 40
+    assert f"{log}: the log ends at step 10, at the last reading at 20" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "message"),
+    [
+        (lambda t: t.assign(corpus=t["corpus"].replace("domain", "law")), [], "no losses on domain; it has"),
+        (lambda t: t.assign(loss=2 * t["loss"]), [], "the loss on general before the run is 6, in the study 3"),
+        (lambda t: t.assign(tokens=2 * t["tokens"]), [], "4,096 tokens a step, not 2,048 (target.global"),
+        (lambda t: t, ["target.steps=30"], "of a run of 40 steps, not of target.steps=30; give target.steps="),
+        (lambda t: t.assign(loss=np.exp(t["loss"])), [], "loss: perplexities? 54.6 is above 20"),
+        (lambda t: t.assign(learning_rate=1e-3), [], "learning_rate=0.001 at step 10, not"),
+        (lambda t: t[["step"]], [], "no column corpus, loss; name it with columns="),
+        (lambda t: t[:0], [], "no rows"),
+        (lambda t: t, ["watch=0"], "watch: 0; allowed: 1 to 86,400, seconds"),
+        (lambda t: t, ["domain_ratio=2"], "domain_ratio: 2.0; allowed: 0 to 1"),
+        (lambda t: t, ["run=other"], "run: other, but "),
+    ],
+)  # fmt: skip
+def test_a_log_of_another_run_is_refused_in_a_line(
+    study: Study, tmp_path: Path, capsys, change: Callable[[pd.DataFrame], pd.DataFrame], words: list[str], message: str
+) -> None:
+    points = pd.read_json(table(tmp_path / "points.jsonl", 40), lines=True)
+    change(points).to_csv(tmp_path / "log.csv", index=False)
+    assert message in refused(["follow", str(study.folder), str(tmp_path / "log.csv"), *words], capsys)
+
+
+def test_names_that_are_lacking_are_asked_for(study: Study, capsys) -> None:
+    assert "1 names; allowed: a study folder and a log" in refused(["follow", str(study.folder)], capsys, 2)
+    assert "nowhere.json: does not exist" in refused(["follow", str(study.folder), "nowhere.json"], capsys, 3)
