@@ -16,6 +16,7 @@ from fitting.fitted import Fit
 from fitting.law_average import LawAverage, law_weights
 from fitting.law_selection import advise, average, compare, try_out
 from fitting.laws import LAWS, Law, Parameter
+from fitting.laws.tokens import ONE_CURVE
 from fitting.mixtures.autoscale import AutoScale, autoscale, autoscale_steps
 from fitting.mixtures.best_mixture import Longer, best_mixture
 from fitting.mixtures.ddo import DDO, ddo
@@ -30,6 +31,7 @@ from fitting.solver.multi_start import VarPro
 __all__ = [
     "DDO",
     "LAWS",
+    "ONE_CURVE",
     "Answer",
     "AutoScale",
     "Design",

@@ -66,7 +66,7 @@ def fit(
     >>> round(fit(points, "chinchilla", bootstrap=0).params["alpha"], 3)
     0.5
     """
-    solver = _solver(method, few)
+    solver = _solver(method, law, few)
     data = Data(schedules, point_weights, delta, dict(fix or {}), tuple(unknown), few)
     prepared = prepare(points, law, data)
     minimum = solver.solve(prepared.problem)
@@ -108,7 +108,7 @@ def fit_shared(
 
     Method: ours; the joint law is a block of columns a corpus (`laws.joint`), solved as any other.
     """
-    solver, shared = _solver(method, few), tuple(shared)
+    solver, shared = _solver(method, law, few), tuple(shared)
     if not isinstance(solver, VarPro):
         raise PointsError("method 'lbfgs_grid' fits one corpus only: a shared fit needs 'varpro'")
     for column in (by, "run"):
@@ -139,7 +139,12 @@ def fit_shared(
     return _Estimate(law, data, prepared, optimum).fits(corpora, bootstrap, seed, workers)
 
 
-def _solver(method: str | VarPro | LbfgsGrid, few: bool) -> VarPro | LbfgsGrid:
+def _solver(method: str | VarPro | LbfgsGrid, law: str | Law, few: bool) -> VarPro | LbfgsGrid:
+    if isinstance(law, Law) and LAWS.get(law.name, law) is not law:
+        raise PointsError(
+            f"law = Law(name={law.name!r}, ...) has the name of a law of fitting.LAWS, by which a fit is known: give "
+            f"it another, like own-{law.name}"
+        )
     if isinstance(method, str) and method not in METHODS:
         raise PointsError(f"method {method!r} is unknown: there are {' and '.join(METHODS)}")
     solver = METHODS[method] if isinstance(method, str) else method

@@ -1,7 +1,6 @@
 """The result of a fit: parameters, their uncertainty, and predictions."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 
 import numpy as np
@@ -11,9 +10,10 @@ from fitting.laws import LAWS, Law, with_unknown
 from fitting.points import PointsError, columns_of, missing, tails, with_one_mixture
 from fitting.schedule import LAMBDA, Schedules, whole_schedules
 from fitting.uncertainty.bootstrap import with_errors
-from fitting.uncertainty.horizon import BEYOND, Reach, half_width, horizons
+from fitting.uncertainty.horizon import Reach
 from fitting.uncertainty.misfit import log_errors as errors_of
 from fitting.uncertainty.profile import Optimum, Profile, profile
+from fitting.uncertainty.spread import Spread
 
 SCHEMA = 3
 BY_PRIOR = 0.5
@@ -36,9 +36,9 @@ class Fit:
     `residuals`: log residual of each point, indexed as the points were. `warnings`: one line each. `own_law`: the law,
     where it is not in `fitting.LAWS`; no file holds it. `scale`: 0 where residuals and errors are those of the log
     loss, else the nats that they are measured in. `reach`: how far each size was fitted in tokens, empty without D;
-    `growth`: how errors grow beyond it, a number a rolling origin (`uncertainty.horizon`). What takes draws is empty
-    without a bootstrap; residuals, `leverage`
-    and `profile` are not kept in a file.
+    `growth`: how errors grow beyond it, a number a rolling origin (`uncertainty.horizon`). `held_out`: kind of
+    extrapolation -> root mean square of the log errors on what a back test held out; empty without one. What takes
+    draws is empty without a bootstrap; residuals, `leverage` and `profile` are not kept in a file.
     """
 
     law: str
@@ -66,6 +66,13 @@ class Fit:
     scale: float = 0.0
     reach: Reach = field(default_factory=list)
     growth: list[float] = field(default_factory=list)
+    held_out: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def spread(self) -> Spread:
+        """What is known of the errors of its predictions."""
+        errors = {} if self.scale else self.held_out
+        return Spread(self.ranges, self.reach, self.metrics["log_rmse"], self.n_runs, errors, self.growth)
 
     @property
     def equation(self) -> Law:
@@ -159,27 +166,28 @@ class Fit:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,): where the loss that a new run will measure lies, with probability `level`.
 
-        Each bootstrap prediction gets the error of a run, resampled from the residuals of the fit: an offset of the
-        whole run and a deviation within it. `log_errors` (k,), log errors of held-out predictions
-        (`uncertainty.misfit`), take the place of both: outside the fitted points the law's error outgrows the noise.
-        Without them, where a row's D is beyond the fitted tokens at its N (`reach`), the interval is at least as wide
-        as such errors of other sources were (`uncertainty.horizon`).
+        Of a fit that was back-tested (`held_out`), as those of a study are, it is the interval of a recommendation, by
+        the kind of extrapolation and the horizon of each row (`uncertainty.spread`), which must have N and D. Of
+        another one each bootstrap prediction gets the error of a run, resampled from the residuals of the fit: an
+        offset of the whole run and a deviation within it; where a row's D is beyond the fitted tokens at its N
+        (`reach`), the interval is at least as wide as such errors of other sources were (`uncertainty.horizon`).
+        `log_errors` (k,), log errors of held-out predictions, take the place of both.
         """
-        if log_errors is None:
-            low, high = self.measured_interval(self.predict_draws(frame), level)
-            beyond = self.half_width_beyond(frame)
-            far = interval_of(self.predict(frame), errors_of(1.0)[:, None] * beyond, level)
-            return np.where(beyond, np.minimum(low, far[0]), low), np.where(beyond, np.maximum(high, far[1]), high)
-        return interval_of(self.predict(frame), self.errors_at(frame, log_errors), level, self.scale)
+        if log_errors is not None:
+            return interval_of(self.predict(frame), self.errors_at(frame, log_errors), level, self.scale)
+        if (errors := self.spread.log_errors(frame)) is not None:
+            return interval_of(self.predict(frame), errors, level)
+        low, high = self.measured_interval(self.predict_draws(frame), level)
+        beyond = self.half_width_beyond(frame)
+        far = interval_of(self.predict(frame), errors_of(1.0)[:, None] * beyond, level)
+        return np.where(beyond, np.minimum(low, far[0]), low), np.where(beyond, np.maximum(high, far[1]), high)
 
     def half_width_beyond(self, frame: pd.DataFrame) -> np.ndarray:
         """Half-width (n,) of the 90% interval of the log loss by the horizon of each row; 0 within the fitted tokens.
 
         It is 0 too where the frame has no D, and for a law whose residuals are not of the log loss.
         """
-        if self.scale:
-            return np.zeros(len(frame))
-        return half_widths_beyond(self.reach, self.metrics["log_rmse"], frame, "law", self.growth)
+        return np.zeros(len(frame)) if self.scale else self.spread.beyond(frame)
 
     def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray) -> np.ndarray:
         """Log errors (k, n) of the predictions at the rows: `log_errors` (k,) at each."""
@@ -303,20 +311,6 @@ class Fit:
 ERRORS_PER_DRAW = 10
 UNITS = {"N": " billion parameters", "D": " billion tokens"}
 UNSAVED = ("residuals", "optimum", "schedules", "own_law")
-
-
-def half_widths_beyond(
-    reach: Reach, log_rmse: float, frame: pd.DataFrame, kind: str, growth: Sequence[float] = ()
-) -> np.ndarray:
-    """`Fit.half_width_beyond` of a fit or an average by its `reach` and residuals; `kind` and `growth` as in
-    `uncertainty.horizon.half_width`."""
-    if not reach or "D" not in frame:
-        return np.zeros(len(frame))
-    # Without a size, that of the shortest runs: no horizon is nearer than it is.
-    shortest = min(reach, key=lambda corner: corner[1])[0]
-    sizes = frame["N"].to_numpy(float) if "N" in frame else np.full(len(frame), shortest)
-    ahead = horizons(reach, sizes, frame["D"].to_numpy(float))
-    return np.where(ahead > BEYOND, half_width(ahead, growth, log_rmse, kind), 0.0)
 
 
 def interval_of(

@@ -5,17 +5,18 @@ mean misses less than the law with the smallest held-out error (docs/negative-re
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from fitting.fitted import Fit, half_widths_beyond, interval_of
+from fitting.fitted import Fit, interval_of
 from fitting.points import PointsError
 from fitting.schedule import ANNEALING
 from fitting.uncertainty.horizon import NEAREST, Reach, half_width
 from fitting.uncertainty.misfit import log_errors as errors_of
+from fitting.uncertainty.spread import Spread
 
 AVERAGE = "average"
 """What stands for the weighted mean where the name of a law is asked."""
@@ -53,6 +54,8 @@ class LawAverage:
     warnings: tuple[str, ...] = ()
     growth: tuple[float, ...] | None = None
     """How errors of the average grow with the horizon, a number a rolling origin; None: not known."""
+    held_out: Mapping[str, float] = field(default_factory=dict)
+    """Kind of extrapolation -> root mean square of its log errors on what a back test held out."""
 
     def __post_init__(self):
         if {*self.fits} != {*self.weights} or not np.isclose(sum(self.weights.values()), 1.0):
@@ -86,6 +89,13 @@ class LawAverage:
     def n_runs(self) -> int:
         """Runs that the law with fewest was fitted to."""
         return min(fit.n_runs for fit in self.fits.values())
+
+    @property
+    def spread(self) -> Spread:
+        """What is known of the errors of its predictions, beside the laws' disagreement."""
+        known = self.ranges, self.reach, self.metrics["log_rmse"], self.n_runs, self.held_out
+        law = "law" if len(self.fits) == 1 else "average" if self.growth is None else "curve"
+        return Spread(*known, self.growth or (), law)
 
     @property
     def params(self) -> dict[str, float]:
@@ -122,24 +132,29 @@ class LawAverage:
         return self._widened(self._logs(frame), log_errors)
 
     def _widened(self, logs: np.ndarray, log_errors: np.ndarray) -> np.ndarray:
-        half = float(np.quantile(log_errors, 0.95))
+        """`log_errors` (k,) or (k, n), widened by the laws' disagreement."""
+        errors = np.reshape(log_errors, (len(log_errors), -1)).astype(float)
         apart = APART * np.sqrt(self._weights @ (logs - self._weights @ logs) ** 2)
-        return np.asarray(log_errors, float)[:, None] * np.hypot(1.0, apart / half)
+        return errors * np.hypot(1.0, apart / np.quantile(errors, 0.95, axis=0))
 
     def predict_interval(
         self, frame: pd.DataFrame, level: float = 0.9, log_errors: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(low, high), each (n,), as `Fit.predict_interval`; `log_errors` must be given unless `growth` is known."""
+        """(low, high), each (n,), as `Fit.predict_interval`.
+
+        Raises PointsError without `log_errors` where neither `held_out` nor `growth` is known.
+        """
         logs = self._logs(frame)
-        if log_errors is not None:
-            return interval_of(np.exp(self._weights @ logs), self._widened(logs, log_errors), level)
+        predicted, errors = np.exp(self._weights @ logs), log_errors
+        if errors is None:
+            errors = self.spread.log_errors(frame)
+        if errors is not None:
+            return interval_of(predicted, self._widened(logs, errors), level)
         if self.growth is None:
             raise PointsError("the interval of an average needs log_errors: the log errors of held-out predictions")
-        kind = AVERAGE if len(self.fits) > 1 else "law"
-        nearest = half_width(np.full(len(frame), NEAREST), self.growth, self.metrics["log_rmse"], kind)
-        half = np.maximum(nearest, half_widths_beyond(self.reach, self.metrics["log_rmse"], frame, kind, self.growth))
-        errors = np.stack([self._widened(logs[:, [i]], errors_of(one))[:, 0] for i, one in enumerate(half)], axis=1)
-        return interval_of(np.exp(self._weights @ logs), errors, level)
+        spread = self.spread
+        nearest = half_width(np.full(len(frame), NEAREST), spread.growth, spread.residual, spread.law)
+        return interval_of(predicted, errors_of(1.0)[:, None] * np.maximum(nearest, spread.beyond(frame)), level)
 
     def measured_interval(
         self, predicted: np.ndarray, level: float = 0.9, log_errors: np.ndarray | None = None

@@ -1,12 +1,12 @@
 """Comparison of laws by their errors on held-out points."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fitting.cross_validation import SPLITS, folds, held_out
+from fitting.cross_validation import SPLITS, Fold, folds, held_out
 from fitting.estimation import fit
 from fitting.law_average import LEAST_LOSS, LawAverage, law_weights
 from fitting.laws import LAWS, Law
@@ -120,13 +120,19 @@ def compare(
 
 
 def average(
-    points: pd.DataFrame, laws: Iterable[str] = ONE_CURVE, schedules: Schedules | None = None, **options: Any
+    points: pd.DataFrame,
+    laws: Iterable[str] = ONE_CURVE,
+    schedules: Schedules | None = None,
+    curve: Mapping[str, float] | None = None,
+    **options: Any,
 ) -> LawAverage:
     """The average of laws for what lies far beyond the fitted tokens.
 
     Each law is fitted to the points, and weighted by its errors on all that follows a half, a quarter and an eighth of
     their tokens (split "horizon"); how the errors of the average grow there makes its intervals. `laws`: unless said
-    otherwise those of one curve, for points of one size and one mixture. Other arguments as in `fit`; no bootstrap is
+    otherwise those of one curve, for points of one size and one mixture. `curve`, column -> value, picks the points of
+    one size and mixture out of others, {"N": 1.5, "r": 0.3}: laws of tokens alone are fitted to these, others, like
+    chinchilla or dcpt, to all points, and each is judged on the curve. Other arguments as in `fit`; no bootstrap is
     made. A law that the points do not suffice for is left out, with a warning. Raises PointsError where none is left.
 
     >>> D = np.geomspace(0.01, 1.0, 12)
@@ -135,24 +141,39 @@ def average(
     >>> bool(low[0] < 2.0 + 16**-0.1 < high[0])
     True
     """
-    resolved = [resolve_law(law) for law in laws]
-    if line := missing(points, ["D", "loss"]):
+    resolved, curve = [resolve_law(law) for law in laws], dict(curve or {})
+    if line := missing(points, ["D", "loss", *curve]):
         raise PointsError(line)
     points = shared_points(points, resolved)
+    own = np.logical_and.reduce([np.isclose(points[name], value) for name, value in curve.items()] or [points["D"] > 0])
+    if not own.any():
+        there = (f"{name} = {', '.join(f'{one:g}' for one in sorted(points[name].unique())[:8])}" for name in curve)
+        raise PointsError(f"curve = {curve}: no point is of it; there are {'; '.join(there)}")
     options = {"few": True, "schedules": schedules} | options
+    of_law = {law.name: own if law.columns == ("D",) else np.ones(len(points), dtype=bool) for law in resolved}
     fits, warned = {}, []
     for law in resolved:
         try:
-            fits[law.name] = fit(points, law, bootstrap=0, **options)
+            fits[law.name] = fit(points.loc[of_law[law.name]], law, bootstrap=0, **options)
         except PointsError as reason:
             warned.append(f"{law.name} left out: {reason}")
     if not fits:
         raise PointsError(warned[0] if warned else "laws = [] holds none: give one or more of fitting.LAWS")
     known: dict[str, pd.Series] = {}
-    rolled = folds(points, "horizon") if (points["D"] <= points["D"].max() / 2).sum() > 3 else []
+    rolled, tokens = [], points["D"].to_numpy(float)
+    if (tokens[own] <= tokens[own].max() / 2).sum() > 3:
+        rolled = folds(points.loc[own], "horizon")
+    ends = {fold.label: float(tokens[own][fold.fitted].max()) for fold in rolled}
+    parted = [Fold(label, tokens <= end, own & (tokens > end)) for label, end in ends.items()]
     for law in resolved:
-        if law.name in fits and rolled:
-            judged = held_out(points, law, rolled, **options)
+        if law.name in fits and parted:
+            mask = of_law[law.name]
+            judged = held_out(
+                points.loc[mask],
+                law,
+                [Fold(one.label, one.fitted[mask], one.judged[mask]) for one in parted],
+                **options,
+            )
             error = np.log(judged["measured"] / np.maximum(judged["predicted"], LEAST_LOSS))
             known[law.name] = error.set_axis(pd.MultiIndex.from_arrays([judged["split"], judged.index]))
     errors = pd.DataFrame(known).dropna()
@@ -162,8 +183,7 @@ def average(
     weights = law_weights({law: errors[law].to_numpy() for law in fits})
     missed = errors.to_numpy() @ np.array([weights[str(law)] for law in errors])
     label, row = (errors.index.get_level_values(level) for level in (0, 1))
-    origins = {fold.label: float(points.loc[fold.fitted, "D"].max()) for fold in rolled}
-    origin = label.map(origins).to_numpy(float)
+    origin = label.map(ends).to_numpy(float)
     growth = growth_of(missed, points.loc[row, "D"].to_numpy(float) / origin, origin)
     return LawAverage(fits, weights, warnings=tuple(warned), growth=tuple(growth))
 

@@ -3,12 +3,13 @@
     python -m docs.studies.horizon_errors
 
 Every series of `horizon_series` is fitted up to a part of its tokens and predicts what follows, as far as 50 times: by
-each law that a question would fit there and by their average, with the intervals of a recommendation; by the average of
-the laws of one curve, on each curve that has four fitted points; and by a line on logarithms through the last four
-points, by E + B D^-beta, and by chinchilla over all sizes. Every source has the same weight, and so has every series of
-a source. Writes docs/results/horizon.csv, the table of docs/performance.md: points, mean error, what 90% intervals hold
-and their mean half-width over the narrowest that is the same for all and holds 90%; `before`, those of the kind of
-extrapolation alone, as they were until 2026-11-26. Interval of `Fit.predict_interval`: of the first law, 20 refits.
+each law that a question would fit there and by their average, with the intervals of a recommendation; by the laws of
+one curve, on each curve that has four fitted points, and by their average with laws of all points; and by a line on
+logarithms through the last four points, by E + B D^-beta, and by chinchilla over all sizes. Every source has the same
+weight, and so has every series of a source. Writes docs/results/horizon.csv, the table of docs/performance.md, for the
+sets of docs/results/horizon-split.csv: points, mean error, what 90% intervals hold and their mean half-width over the
+narrowest that is the same for all and holds 90%; `before`, those of the kind of extrapolation alone. The interval of
+`Fit.predict_interval` is that of one law.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 import fitting
-from docs.studies.horizon_series import Far, all_series
+from docs.studies.horizon_series import LADDER, Far, all_series, apart_series
 from docs.studies.law_errors import RESULTS
 from fitting import Fold, PointsError
 from fitting.law_average import APART, AVERAGE
@@ -30,7 +31,7 @@ from fitting.parallel import over_cores
 from fitting.schedule import Schedules, with_areas
 from fitting.uncertainty import horizon, misfit
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, extrapolation
-from pipeline.study.fits import HELD_OUT_HORIZON
+from fitting.uncertainty.spread import HELD_OUT_HORIZON
 
 ENDS = (1.5, 3.0, 6.0, 12.0, 24.0, 50.0)
 """Bounds of the horizons."""
@@ -41,11 +42,12 @@ FITTED, JUDGED = 160, 40
 LEAST = 5
 """Points that are fitted at least."""
 BASELINES = ("line", "E + B D^-beta", "chinchilla, all sizes")
-CURVE, ROLLED = "average of one curve's laws", "rolled"
+OF_CURVE = (*ONE_CURVE, *BASELINES[:2])
+OF_ALL = ("chinchilla", "openai", "dcpt")
+"""Laws of all points that are averaged with those of one curve."""
+CURVE, ONE_LAW, ROLLED = "average on one curve", "one law of one curve", "rolled"
 CURVES = 5
 """Curves of a series that these are fitted to, at most."""
-REFITS = 20
-"""Refits for `Fit.predict_interval`."""
 
 
 def origins(points: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame, pd.DataFrame]]:
@@ -70,13 +72,17 @@ def _some(points: pd.DataFrame, count: int) -> pd.DataFrame:
     return points.iloc[np.unique(np.linspace(0, len(points) - 1, min(count, len(points))).round().astype(int))]
 
 
-def rolled(points: pd.DataFrame) -> list[Fold]:
-    """Rolling origins within points: fitted to a half, a quarter, an eighth of D, judged on all that follows."""
+def rolled(points: pd.DataFrame, curve: np.ndarray | None = None) -> list[Fold]:
+    """Rolling origins within points: fitted to a half, a quarter, an eighth of D, judged on all that follows.
+
+    With a mask of the points of a curve, it is the tokens of the curve, and only its points are judged.
+    """
     values, folds = points["D"].to_numpy(), []
+    own = np.ones(len(points), dtype=bool) if curve is None else curve
     for number, _ in pairwise((1, 2, 3, 4)):
-        fitted = values <= values.max() / 2**number * (1 + 1e-9)
-        if fitted.sum() >= LEAST - 1:
-            folds.append(Fold(f"{values[fitted].max():.9g}", fitted, ~fitted))
+        fitted = values <= values[own].max() / 2**number * (1 + 1e-9)
+        if (fitted & own).sum() >= LEAST - 1:
+            folds.append(Fold(f"{values[fitted & own].max():.9g}", fitted, ~fitted & own))
     return folds
 
 
@@ -86,51 +92,57 @@ def measured(job: tuple[Far, float, pd.DataFrame, pd.DataFrame]) -> pd.DataFrame
     series, end, fitted, judged = job
     kinds = extrapolation_of(fitted, judged)
     tables = [_baselines(fitted, judged)]
-    for number, law in enumerate(series.laws):
+    for law in series.laws:
         reads_schedule = series.schedules is not None and law not in ("dcpt", "dcpt-free")
-        refits = REFITS if number == 0 and law != "dcpt" else 0
-        tables += _by_law(fitted, judged, law, series.schedules if reads_schedule else None, {*kinds.values()}, refits)
+        schedules = series.schedules if reads_schedule else None
+        splits = dict.fromkeys(split for kind in {*kinds.values()} for split in (kind, "tokens"))
+        # Runs of a ladder end at different tokens, so that every curve has origins of its own.
+        within = [] if law in LADDER else [rolled(fitted)]
+        tables += [*_by_law(fitted, judged, law, schedules), *_held_out(fitted, law, [*within, *splits], schedules)]
     curves = [curve for curve, own in fitted.groupby("curve") if own["D"].nunique() >= LEAST - 1]
     for curve in [curve for curve in curves if curve in judged["curve"].to_numpy()][:CURVES]:
-        of_curve = (points[points["curve"] == curve] for points in (fitted, judged))
-        own, rest = of_curve
+        own = (fitted["curve"] == curve).to_numpy()
         for law in ONE_CURVE:
-            tables += _by_law(own, rest, law, None, set(), 0)
+            tables += _by_law(fitted[own], judged[judged["curve"] == curve], law)
+            tables += _held_out(fitted[own], law, [rolled(fitted[own])])
+        for law in {*series.laws} & {*LADDER}:
+            tables += _held_out(fitted, law, [rolled(fitted, own)])
     table = pd.concat(tables)
-    table["horizon"] = table["horizon"].fillna(table["D"] / end)
     table["kind"] = [kinds.get(row, "") for row in table["row"]]
+    # Of a curve how far it was fitted, of a law of all points how far any was.
+    longest = np.where(table["law"].isin(OF_CURVE), table["curve"].map(fitted.groupby("curve")["D"].max()), end)
+    table["horizon"] = np.where(table["horizon"].isna(), table["D"] / longest, table["horizon"])
     return table.assign(source=series.source, series=series.name, end=end)
 
 
 def _by_law(
-    fitted: pd.DataFrame, judged: pd.DataFrame, law: str, schedules: Schedules | None, kinds: set[str], refits: int
+    fitted: pd.DataFrame, judged: pd.DataFrame, law: str, schedules: Schedules | None = None
 ) -> Iterator[pd.DataFrame]:
-    options = {"schedules": schedules, "few": True}
     try:
-        fit = fitting.fit(fitted, law, bootstrap=refits, workers=1, **options)
+        fit = fitting.fit(fitted, law, bootstrap=0, schedules=schedules, few=True)
     except (PointsError, ValueError, np.linalg.LinAlgError):
         return
     at = judged
     if schedules and "lambda" in fit.params:
         at = with_areas(judged, schedules, fit.params["lambda"], fit.equation.s2.rate_power)
-    table = _errors(judged, fit.predict(at), law).assign(residual=fit.metrics["log_rmse"], runs=fit.n_runs)
-    if refits:
-        low, high = fit.predict_interval(at)
-        table["in_fit_interval"] = (judged["loss"] >= low) & (judged["loss"] <= high)
-        table["fit_half"] = np.log(high / low) / 2
-    yield table
-    for split in (ROLLED, *dict.fromkeys(split for kind in kinds for split in (kind, "tokens"))):
-        folds = rolled(fitted) if split == ROLLED else split
-        if not folds:
-            continue
+    yield _errors(judged, fit.predict(at), law).assign(residual=fit.metrics["log_rmse"], runs=fit.n_runs)
+
+
+def _held_out(
+    fitted: pd.DataFrame, law: str, splits: list[str | list[Fold]], schedules: Schedules | None = None
+) -> Iterator[pd.DataFrame]:
+    """Errors on what was held out of the fitted points; a list of folds is `rolled`."""
+    for split in splits:
         try:
-            rows = fitting.held_out(fitted, law, folds, **options)
+            rows = fitting.held_out(fitted, law, split, schedules=schedules, few=True)
         except (PointsError, ValueError, np.linalg.LinAlgError):
             continue
-        origin = rows["split"].astype(float) if split == ROLLED else np.nan
-        yield _errors(rows, rows["predicted"].to_numpy(), law).assign(
-            inner=split, horizon=rows["D"] / origin, origin=origin
-        )
+        table = _errors(rows, rows["predicted"].to_numpy(), law)
+        if isinstance(split, str):
+            yield table.assign(inner=split)
+            continue
+        origin = rows["split"].astype(float)
+        yield table.assign(inner=ROLLED, horizon=rows["D"] / origin, origin=origin)
 
 
 def extrapolation_of(fitted: pd.DataFrame, judged: pd.DataFrame) -> dict[int, str]:
@@ -189,7 +201,8 @@ def of_question(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
             missed = np.sum([known[name] * part for name, part in weight.items()], axis=0)
             residual = float(table["residual"].iloc[0])
             half = misfit.half_width(missed, residual, factor, int(own["runs"].min()))
-            growth = [float(np.sqrt(np.mean(missed**2))) / np.log(HELD_OUT_HORIZON[split]) ** horizon.POWER]
+            root, ahead = float(np.sqrt(np.mean(missed**2))), HELD_OUT_HORIZON.get(split)
+            growth = [root / np.log(ahead) ** horizon.POWER] if ahead else []
             far = horizon.half_width(
                 table["horizon"].to_numpy(), growth, residual, "average" if law == AVERAGE else "law"
             )
@@ -198,19 +211,30 @@ def of_question(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def of_one_curve(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """The judged points of one origin by the average of the laws of one curve, as `fitting.average` makes it."""
-    for _, own in rows[rows["law"].isin(ONE_CURVE)].groupby("curve"):
+    """The judged points of one origin by the laws of one curve, and by their average with laws of all points.
+
+    The average is that of `fitting.average` with `curve`.
+    """
+    every = rows[rows["law"].isin([*ONE_CURVE, *OF_ALL])]
+    for _, own in every.groupby("curve"):
         judged, inner = own[own["inner"] == ""], own[own["inner"] == ROLLED]
-        errors = inner.pivot_table(index=["row", "origin", "horizon"], columns="law", values="error").dropna()
-        laws = [law for law in ONE_CURVE if law in set(judged["law"])]
+        laws = [law for law in (*ONE_CURVE, *OF_ALL) if law in set(judged["law"])]
+        if not {*laws} & {*ONE_CURVE}:
+            continue
+        for law in (law for law in laws if law in ONE_CURVE):
+            alone = judged[judged["law"] == law].set_index("row", drop=False)
+            half = horizon.half_width(alone["horizon"].to_numpy(), [], float(alone["residual"].iloc[0]))
+            yield alone.assign(apart=0.0, before=np.nan, half=half, law=ONE_LAW)
+        errors = inner.pivot_table(index=["row", "origin"], columns="law", values="error").dropna()
         weight, growth = dict.fromkeys(laws, 1 / len(laws)), []
         if len(errors) and {*laws} <= {*errors}:
             weight = fitting.law_weights({law: errors[law].to_numpy() for law in laws})
-            _, origin, ahead = (errors.index.get_level_values(level).to_numpy(float) for level in range(3))
+            row, origin = (errors.index.get_level_values(level).to_numpy() for level in (0, 1))
+            ahead = own.drop_duplicates("row").set_index("row")["D"].loc[row].to_numpy() / origin
             growth = horizon.growth_of(errors[laws].to_numpy() @ [weight[law] for law in laws], ahead, origin)
         table = _averaged(judged, weight)
-        far = horizon.half_width(table["horizon"].to_numpy(), growth, float(table["residual"].iloc[0]), AVERAGE)
-        yield table.assign(law=CURVE, before=np.nan, half=np.hypot(far, APART * table["apart"]))
+        half = horizon.half_width(table["horizon"].to_numpy(), growth, float(table["residual"].iloc[0]), "curve")
+        yield table.assign(law=CURVE, before=np.nan, half=half)
 
 
 def _averaged(judged: pd.DataFrame, weight: dict[str, float]) -> pd.DataFrame:
@@ -254,15 +278,13 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     judged = [*(table for _, one in rows.groupby(["source", "series", "end"]) for table in of_question(one))]
     judged += [*(table for _, one in rows.groupby(["source", "series", "end"]) for table in of_one_curve(one))]
     table = pd.concat(judged)
-    table["judged"] = np.where(table["law"].isin([AVERAGE, CURVE]), table["law"], "one law")
+    table["judged"] = np.where(table["law"].isin([AVERAGE, CURVE, ONE_LAW]), table["law"], "one law")
     compared = pd.concat([table[table["law"] == CURVE], rows[rows["law"].isin(BASELINES) & (rows["inner"] == "")]])
     laws = compared.groupby(["source", "series", "end", "row"])["law"]
     shared = compared[laws.transform("nunique") == compared.groupby("source")["law"].transform("nunique")]
     shared = shared.assign(judged=shared["law"] + ", same points")
     shared[["before", "half"]] = np.nan
-    fits = table.dropna(subset=["fit_half"]).assign(judged="Fit.predict_interval")
-    fits = fits[fits["law"] != AVERAGE].assign(before=np.nan, half=lambda own: own["fit_half"])
-    every = pd.concat([table, fits, shared])
+    every = pd.concat([table, shared])
     parts = {"all": table, **dict(tuple(every.groupby("source")))}
     tables = [
         own.groupby(["judged", "bin"], observed=True)[[*own]].apply(coverage).assign(source=source)
@@ -272,13 +294,16 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Measure, write and print."""
-    jobs = [(series, *origin) for series in all_series() for origin in origins(series.points)]
-    rows = pd.concat(over_cores(measured, jobs), ignore_index=True)
-    rows["bin"] = pd.cut(rows["horizon"], ENDS).astype(str)
-    table = summary(rows)
+    """Measure, write and print; both sets of docs/results/horizon-split.csv, each with its own means."""
+    tables = []
+    for name, all_of_set in (("learn", all_series), ("apart", apart_series)):
+        jobs = [(series, *origin) for series in all_of_set() for origin in origins(series.points)]
+        rows = pd.concat(over_cores(measured, jobs), ignore_index=True)
+        rows["bin"] = pd.cut(rows["horizon"], ENDS).astype(str)
+        tables.append(pd.concat({name: summary(rows)}, names=["set"]))
+    table = pd.concat(tables)
     table.round(4).to_csv(RESULTS / "horizon.csv")
-    print(table.loc["all"].to_markdown(floatfmt=".3g"))
+    print(table.xs("all", level="source").to_markdown(floatfmt=".3g"))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,17 @@ import pandas as pd
 
 import fitting
 from docs.studies.base_model_laws import Runs
-from docs.studies.law_errors import DATA, RESULTS, has_trials, kept_points, kept_series, trial_rates, trials
+from docs.studies.law_errors import (
+    DATA,
+    FIRST_STEP,
+    KEPT,
+    RESULTS,
+    has_trials,
+    kept_points,
+    six_domains,
+    trial_rates,
+    trials,
+)
 from fitting.schedule import Schedule, Schedules
 
 CONTINUAL = ("dcpt", "transfer-anchored", "transfer-scaled", "transfer-replay")
@@ -40,33 +51,45 @@ class Far:
 
 
 def all_series() -> Iterator[Far]:
-    """The series of every source, public ones first."""
-    for source in (_flan, _kempner, _marin, _chinchilla, _schedules, _pile_python, _delphi, _smollm2, _trials, _kept):
+    """The series that growth is learned on (docs/results/horizon-split.csv), public ones first."""
+    for source in (_marin, _chinchilla, _schedules, _pile_python, _delphi, _smollm2, _trials, _kept, _base_models):
         yield from source()
-    yield from _base_models()
+    yield from _flan("fine-tuning", 0)
+    yield from _kempner("kempner", ("c4_val", "proof_pile_2_val", "starcoder_val"))
+    yield from _domains("six domains", KEPT, ("chemistry", "code", "law"))
+
+
+def apart_series() -> Iterator[Far]:
+    """The series that are kept apart, to be judged alone."""
+    yield from _flan("other fine-tuning", 1)
+    yield from _kempner("other kempner", ("fineweb_edu_100b_val", "slimpajama_val", "smollm_val"))
+    yield from _pile_domains()
+    yield from _domains("other domains", KEPT, ("math", "medical", "music"))
+    yield from _domains("dcpt-six-annealed", "dcpt-six-annealed", ("code", "law", "math"))
+    yield from _study("usages-compute")
 
 
 def _csv(name: str) -> pd.DataFrame:
     return pd.read_csv(DATA / name)
 
 
-def _flan() -> Iterator[Far]:
+def _flan(source: str, first: int) -> Iterator[Far]:
     table = _csv("horizon/finetuning_flan.csv")
-    for model, rows in [*table.groupby("model")][::2]:
+    for model, rows in [*table.groupby("model")][first::2]:
         before = float(rows.loc[rows["samples"] == 0, "loss"].iloc[0])
         rows = rows[rows["samples"] > 0].sort_values("samples").reset_index(drop=True)
         points = rows[["loss"]].assign(
             N=rows["size"] / 1e9, D=rows["samples"] * TOKENS_A_SAMPLE, run=np.arange(len(rows)), curve=0
         )
         points = points.assign(loss_before=before, r=1.0, s1_root=rows["samples"] / 1e3, s2_square=0.0)
-        yield Far("fine-tuning", str(model), points, OPEN)
+        yield Far(source, str(model), points, OPEN)
 
 
-def _kempner() -> Iterator[Far]:
+def _kempner(source: str, columns: tuple[str, ...]) -> Iterator[Far]:
     table = _csv("horizon/kempner_two_sets.csv")
     for data, rows in table.groupby("data"):
-        for column in ("c4_val", "proof_pile_2_val", "starcoder_val"):
-            yield _ladder("kempner", f"{data} {column}", rows["params"], rows["tokens"], rows[column])
+        for column in columns:
+            yield _ladder(source, f"{data} {column}", rows["params"], rows["tokens"], rows[column])
 
 
 def _marin() -> Iterator[Far]:
@@ -105,6 +128,16 @@ def _pile_python() -> Iterator[Far]:
         yield Far("pythia", corpus, points.assign(curve=points["run"]), ("dcpt", "dcpt-free", "dcpt-l4"))
 
 
+def _pile_domains() -> Iterator[Far]:
+    table = _csv("pile_python_cpt/ct.csv")
+    table = table[table["step"] > 0]
+    for domain in ("ArXiv", "FreeLaw", "Github", "PubMed_Abstracts", "StackExchange", "Wikipedia_en"):
+        rows = table[table["valid_domain"] == domain].reset_index(drop=True)
+        pile = rows["mix"].str.split("-").str[0].astype(float)
+        points = rows[["loss", "step"]].assign(r=pile, N=0.07, D=rows["step"] * TOKENS_A_STEP, run=pile, curve=pile)
+        yield Far("other pythia", domain, points, ("dcpt", "dcpt-free", "dcpt-l4"))
+
+
 def _delphi() -> Iterator[Far]:
     rows = _csv("delphi_cpt/trajectories_1e21_math_val_loss.csv")
     rows = rows[rows["step"] > 0]
@@ -128,14 +161,22 @@ def _trials() -> Iterator[Far]:
 
 
 def _kept() -> Iterator[Far]:
-    for one in kept_series():
-        if one.source == "six domains" and one.name.split()[0] not in ("chemistry", "code", "law"):
-            continue
-        yield Far(one.source, one.name, one.points.assign(curve=one.points["run"]), CONTINUAL)
+    yield from _study("usages-small", "usages")
     for study in ("pairs-medical", "pairs-music"):
-        for corpus, points in kept_points(study, 5).groupby("corpus"):
-            points = points.reset_index(drop=True)
-            yield Far("pairs", f"{study} {corpus}", points.assign(curve=points["run"]), CONTINUAL)
+        yield from _study(study, "pairs")
+
+
+def _study(study: str, source: str = "") -> Iterator[Far]:
+    for corpus, points in kept_points(study, FIRST_STEP).groupby("corpus"):
+        points = points.reset_index(drop=True)
+        yield Far(source or study, f"{study} {corpus}", points.assign(curve=points["run"]), CONTINUAL)
+
+
+def _domains(source: str, study: str, names: tuple[str, ...]) -> Iterator[Far]:
+    points = six_domains(study, FIRST_STEP)
+    for domain, letter in product(names, "GD"):
+        own = points.fitted(domain, letter)
+        yield Far(source, f"{domain} {letter}", own.assign(curve=own["run"]), CONTINUAL)
 
 
 def _base_models() -> Iterator[Far]:

@@ -135,13 +135,13 @@ class Solving:
     losses of any sign, and those that are logarithms already. `rugged`: whether there are minima of nearly equal height
     to which no least-squares minimum leads, so that a fit descends from many more starts. `amplitudes(psi)` (k,):
     coefficients of a common size, for a law without cone whose basis column vanishes and changes its sign with a
-    parameter. `late`: whether a point counts by its D, beside the weights that are given.
+    parameter. `late`: the power of its D that a point counts by, beside the weights that are given.
     """
 
     residual: Literal["log", "loss"] = "log"
     rugged: bool = False
     amplitudes: Callable[[np.ndarray], np.ndarray] | None = None
-    late: bool = False
+    late: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,14 @@ def _floorless_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     return {(0, j): slope for (_, j), slope in slopes.items()}
 
 
+def _straight(x: Columns, psi: np.ndarray) -> np.ndarray:
+    return _power(x, psi)[:, 1:]
+
+
+def _straight_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    return {(0, 0): -np.log(x["D"]) * basis[:, 0]}
+
+
 def _printed(params: Mapping[str, float]) -> dict[str, float]:
     """E + B / (D_l + D^beta), as Lin et al. write it."""
     scale = params["D0"] ** params["beta"]
@@ -61,7 +69,7 @@ def _printed(params: Mapping[str, float]) -> dict[str, float]:
 
 
 def _law(
-    name: str, equation: str, parameters: tuple[Parameter, ...], basis: Basis, slopes: SlopesOf, source: str
+    name: str, equation: str, parameters: tuple[Parameter, ...], basis: Basis, slopes: SlopesOf, source: str, late=1.0
 ) -> Law:
     return Law(
         name=name,
@@ -73,7 +81,7 @@ def _law(
         positive=("D",),
         basis=basis,
         slopes=slopes,
-        solving=Solving(late=True),
+        solving=Solving(late=late),
         printed=_printed if name.startswith("rectified") else None,
     )
 
@@ -105,6 +113,15 @@ TOKENS = (
         _floorless,
         _floorless_slopes,
         f"{_LIN}; E = 0",
+    ),
+    _law(
+        "power-floorless",
+        r"L = B\,D^{-\beta}",
+        (_AT_1, Parameter("beta", "exponent of D", -3.0, 3.0, linear=False, start=(-0.1, 0.3))),
+        _straight,
+        _straight_slopes,
+        "a straight line on logarithms; the last points count most, by the square of their tokens",
+        late=2.0,
     ),
 )
 ONE_CURVE = tuple(law.name for law in TOKENS)

@@ -134,7 +134,7 @@ def _sorted_by_run(points: pd.DataFrame, law: Law, weights, notes: list[str]):
         notes.append(f"{(~usable).sum()} points at {where} left out: {law.name} has no value there")
         points, weight, rows = points.loc[usable], weight[usable], rows[usable]
     if law.solving.late and len(points) and not missing(points, ["D"]):
-        weight = weight * numbers_of(points, ["D"])["D"]
+        weight = weight * numbers_of(points, ["D"])["D"] ** law.solving.late
         weight = weight / weight.mean()
     order = np.argsort(pd.factorize(points["run"])[0], kind="stable")
     points = points.iloc[order]

@@ -1,17 +1,20 @@
-"""How much wider an interval is, the farther the target lies beyond the fitted tokens.
+"""How much wider an interval is, the farther the target lies beyond the fitted tokens and sizes.
 
 The horizon h is the target's tokens over the longest that was fitted at its size: between two sizes, by a line between
 their longest runs on logarithms (`reach`), so that a small model is not taken to be fitted as far as a large one. The
 half-width of a 90% interval of the log loss is
 
-    sqrt( (FACTOR s (log h)^POWER)^2 + residuals^2 + FLOOR^2 ),
-    s^2 = (STRENGTH PRIOR^2 + sum_k growth_k^2) / (STRENGTH + k)
+    sqrt( (s (log h)^POWER)^2 + (SIZE log n)^2 + residuals^2 + FLOOR^2 ),
+    s^2 = (STRENGTH PRIOR^2 + sum_k min(growth_k, MOST PRIOR)^2) / (STRENGTH + k)
 
-growth_k is the root mean square of error / (log h)^POWER of what follows one rolling origin of the points themselves:
-these update a prior, `PRIOR`, that counts as STRENGTH origins. With these numbers intervals hold about 90% at each
-horizon of 1.5 to 50 over eleven sources of public points and kept studies, each with the same weight (2026-11-26,
-`python -m docs.studies.horizon_errors`); docs/performance.md has the coverage, also of sources that had no part in
-PRIOR. Errors that grow with size, ratio or peak are those of `uncertainty.misfit`, whatever the distance.
+with n the target's size over the largest fitted one, or the smallest one over it. growth_k is the root mean square of
+error / (log h)^POWER of what follows one rolling origin of the points themselves: these update a prior, which counts as
+STRENGTH origins. The prior was learned on the points of docs/results/horizon-split.csv with the set "learn" (13
+sources, each with the same weight, 2026-11-26, `python -m docs.studies.horizon_errors`); docs/performance.md has the
+coverage there and on the set "apart", which had no part in it. SIZE: chinchilla fitted to the smaller sizes of Kempner,
+Marin and Chinchilla, whose 90% quantile of errors is .021 to .024 log n from 2 to 64 times the largest size, alike in
+the three (`python -m docs.studies.horizon_sizes`). Smaller sizes are taken to be as far. Growth with ratio and peak is
+not known: docs/performance.md says what was measured.
 """
 
 from collections.abc import Sequence
@@ -19,11 +22,14 @@ from math import log, sqrt
 
 import numpy as np
 
-PRIOR = {"law": 0.025, "average": 0.01}
-"""Error over (log h)^POWER of one law, and of an average beside its disagreement, before there is an origin."""
-POWER = 1.25
-STRENGTH = 4
-FACTOR = 1.5
+PRIOR = {"law": 0.045, "average": 0.022, "curve": 0.019}
+"""Half-width over (log h)^POWER of one law, of an average beside its disagreement, and of `fitting.average`."""
+POWER = 1.5
+STRENGTH = 2
+MOST = 2.0
+"""How many times the prior an origin may count: a short one says little of how far it is wrong."""
+SIZE = 0.0225
+"""Half-width over the logarithm of the size beyond the fitted ones."""
 FLOOR = 0.002
 """Log error that no point was predicted without."""
 NEAREST = 1.3
@@ -72,6 +78,7 @@ def growth_of(errors: np.ndarray, horizon: np.ndarray, origin: np.ndarray) -> li
 
 def half_width(horizon: np.ndarray, growth: Sequence[float], residual: float, kind: str = "law") -> np.ndarray:
     """Half-width (n,) of the 90% interval of the log loss at a horizon (n,); `kind`, of `PRIOR`."""
-    squares = STRENGTH * PRIOR[kind] ** 2 + sum(one**2 for one in growth)
-    scale = FACTOR * sqrt(squares / (STRENGTH + len(growth)))
+    prior = PRIOR[kind]
+    squares = STRENGTH * prior**2 + sum(min(one, MOST * prior) ** 2 for one in growth)
+    scale = sqrt(squares / (STRENGTH + len(growth)))
     return np.sqrt((scale * np.log(np.maximum(horizon, NEAREST)) ** POWER) ** 2 + residual**2 + FLOOR**2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,12 +13,10 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, fit_shared, folds, held_out, law_weights
-from fitting.fitted import half_widths_beyond
 from fitting.law_average import AVERAGE
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
-from fitting.uncertainty.horizon import BEYOND, POWER, horizons
-from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, extrapolation, half_width, log_errors
+from fitting.uncertainty.misfit import NEXT, log_errors
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.collect import read_parquet
 from pipeline.study.folder import Study, StudyError
@@ -67,10 +66,7 @@ class FitFile(TypedDict):
     scale: float
     reach: NotRequired[list[tuple[float, float]]]
     growth: NotRequired[list[float]]
-
-
-HELD_OUT_HORIZON = {"tokens": 1.5, "size-and-tokens": 2.0}
-"""Split -> the tokens of the last point that it holds out over those fitted."""
+    held_out: NotRequired[Numbers]
 
 
 def open_columns(question: Question, law: str) -> tuple[str, ...]:
@@ -250,6 +246,14 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
     return tested
 
 
+def keep_errors(study: Study, fits: Mapping[str, Mapping[str, Fit]], tested: pd.DataFrame) -> None:
+    """Write into the file of each fit what the back test missed by, so that its intervals know it in Python too."""
+    for corpus, of_law in fits.items():
+        for name, fitted in of_law.items():
+            known = dataclasses.replace(fitted, held_out=held_out_errors(tested, corpus, {name: 1.0}))
+            write_whole(fit_file(study, corpus, name), known.to_json() + "\n")
+
+
 def shared_folds(points: pd.DataFrame, shared: pd.DataFrame, split: str, corpus: str = "") -> list[Fold]:
     """The folds of a law's points that hold out what `fitting.folds`, which may raise, names among those of all laws.
 
@@ -291,12 +295,13 @@ def read_back_test(study: Study) -> pd.DataFrame:
 
 def weights(tested: pd.DataFrame, corpus: str, kind: str) -> dict[str, float]:
     """Law -> its weight in the average of the laws on a corpus, for a kind of extrapolation; empty without a test."""
-    _, errors = _held_out_errors(tested[tested["corpus"] == corpus], kind)
+    tables = _common_errors(tested[tested["corpus"] == corpus])
+    errors = next((tables[split] for split in NEXT[kind] if split in tables), pd.DataFrame())
     return law_weights({str(law): errors[law].to_numpy() for law in errors}) if len(errors) else {}
 
 
 def with_average(
-    fits: Mapping[str, Mapping[str, Fit]], weights: Mapping[str, Mapping[str, float]]
+    fits: Mapping[str, Mapping[str, Fit]], weights: Mapping[str, Mapping[str, float]], tested: pd.DataFrame
 ) -> dict[str, dict[str, Fit | LawAverage]]:
     """The fits of each corpus, and their average where there are weights.
 
@@ -312,52 +317,42 @@ def with_average(
         )
     for corpus, of_law in weights.items():
         if of_law:
-            made[corpus][AVERAGE] = LawAverage({law: fits[corpus][law] for law in of_law}, of_law)
+            errors = held_out_errors(tested, corpus, of_law)
+            made[corpus][AVERAGE] = LawAverage({law: fits[corpus][law] for law in of_law}, of_law, held_out=errors)
     return made
-
-
-def extrapolation_of(fit: Fit | LawAverage, N: float, D: float) -> str:
-    """The kind of a target (`fitting.uncertainty.misfit`), by the longest runs at its size (`uncertainty.horizon`)."""
-    kind = extrapolation(fit.ranges, N, D)
-    if not fit.reach or horizons(fit.reach, np.array([N]), np.array([D]))[0] <= BEYOND:
-        return kind
-    return {"ratio": "tokens", "size": "size-and-tokens"}.get(kind, kind)
 
 
 def prediction_errors(
     tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, N: float, D: float
 ) -> np.ndarray | None:
-    """Log errors (k,) of a fit's predictions at N and D, by `fitting.uncertainty.misfit` for that extrapolation.
+    """Log errors (k,) of a fit's predictions at N and D (`fitting.uncertainty.spread`).
 
-    Beyond the fitted tokens they are at least as wide as `fitting.uncertainty.horizon` says. None when nothing could be
-    held out.
+    None when nothing could be held out.
     """
-    asked = extrapolation_of(fit, N, D)
     laws = fit.weights if isinstance(fit, LawAverage) else {fit.law: 1.0}
-    rows = tested[(tested["corpus"] == corpus) & tested["law"].isin(list(laws))]
-    known, errors = _held_out_errors(rows, asked)
-    if not len(errors):
-        return None
-    alone = FACTORS[asked] * (1.0 if asked == known else STAND_IN)
-    factor = AVERAGE_FACTORS[asked] if len(laws) > 1 else alone
-    missed = errors.to_numpy() @ np.array([laws[str(law)] for law in errors])
-    half = half_width(missed, fit.metrics["log_rmse"], factor, fit.n_runs)
-    root = float(np.sqrt(np.mean(missed**2)))
-    growth = [root / np.log(HELD_OUT_HORIZON[known]) ** POWER] if known in HELD_OUT_HORIZON else []
-    at = pd.DataFrame({"N": [N], "D": [D]})
-    beyond = half_widths_beyond(fit.reach, fit.metrics["log_rmse"], at, AVERAGE if len(laws) > 1 else "law", growth)
-    return log_errors(max(half, float(beyond[0])))
+    spread = dataclasses.replace(fit.spread, held_out=held_out_errors(tested, corpus, laws))
+    return log_errors(spread.half_width(N, D)) if spread.held_out else None
 
 
-def _held_out_errors(tested: pd.DataFrame, kind: str) -> tuple[str, pd.DataFrame]:
-    """The kind, of those that stand for one, that most laws were tested on, and the log errors of common points."""
-    if tested.empty:
-        return kind, pd.DataFrame()
-    log_error = np.log(tested["measured"].to_numpy(float) / tested["predicted"].to_numpy(float))
-    rows = tested.assign(log_error=log_error)
-    tables = {
-        name: rows[rows["split"] == name].pivot(index=["run", "step"], columns="law", values="log_error").dropna()
-        for name in NEXT[kind]
+def held_out_errors(tested: pd.DataFrame, corpus: str, weights: Mapping[str, float]) -> dict[str, float]:
+    """Split -> root mean square of the log errors of the weighted laws, of the splits that most laws were tested on."""
+    rows = tested[(tested["corpus"] == corpus) & tested["law"].isin(list(weights))]
+    missed = {
+        split: errors.to_numpy() @ np.array([weights[str(law)] for law in errors])
+        for split, errors in _common_errors(rows).items()
     }
-    best = max(NEXT[kind], key=lambda name: len(tables[name].columns) if len(tables[name]) else 0)
-    return best, tables[best]
+    return {split: float(np.sqrt(np.mean(errors**2))) for split, errors in missed.items()}
+
+
+def _common_errors(tested: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Split -> log errors of the points that all laws predicted, of the splits that most laws were tested on."""
+    if tested.empty:
+        return {}
+    log_error = np.log(tested["measured"].to_numpy(float) / tested["predicted"].to_numpy(float))
+    tables = {
+        str(split): rows.pivot(index=["run", "step"], columns="law", values="log_error").dropna()
+        for split, rows in tested.assign(log_error=log_error).groupby("split")
+    }
+    tables = {split: table for split, table in tables.items() if len(table)}
+    most = max((len(table.columns) for table in tables.values()), default=0)
+    return {split: table for split, table in tables.items() if len(table.columns) == most}

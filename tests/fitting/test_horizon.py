@@ -1,11 +1,14 @@
 """How intervals grow beyond the fitted tokens, and the average of laws that answers there."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import fitting
-from fitting.uncertainty.horizon import FACTOR, POWER, PRIOR, STRENGTH, growth_of, half_width, horizons, reach
+from fitting.uncertainty.horizon import MOST, POWER, PRIOR, SIZE, STRENGTH, growth_of, half_width, horizons, reach
+from tests.fitting.given import given
 
 
 def test_the_horizon_is_that_of_the_targets_size():
@@ -18,14 +21,32 @@ def test_the_horizon_is_that_of_the_targets_size():
 
 def test_origins_of_the_points_update_the_prior():
     far = np.array([16.0])
-    prior = FACTOR * PRIOR["law"] * np.log(16.0) ** POWER
+    prior = PRIOR["law"] * np.log(16.0) ** POWER
     assert half_width(far, [], 0.0)[0] == pytest.approx(prior, rel=1e-3)
-    none, small, large = (half_width(far, [one] * 3, 0.0)[0] for one in (0.0, 0.01, 0.1))
+    none, small, large, absurd = (half_width(far, [one] * 3, 0.0)[0] for one in (0.0, 0.01, 0.1, 3.0))
     assert none == pytest.approx(prior * np.sqrt(STRENGTH / (STRENGTH + 3)), rel=1e-3)
     assert none < small < prior < large
+    assert absurd == pytest.approx(prior * np.sqrt((STRENGTH + 3 * MOST**2) / (STRENGTH + 3)), rel=1e-3)
     assert (np.diff(half_width(np.array([1.0, 2.0, 4.0, 8.0]), [], 0.0)) > 0).all()
     errors = 0.02 * np.log(horizon := np.array([2.0, 4.0, 2.0, 1.1])) ** POWER
     assert growth_of(errors, horizon, np.array([1.0, 1.0, 3.0, 3.0])) == pytest.approx([0.02, 0.02])
+
+
+def test_a_size_that_was_not_fitted_is_farther_the_larger_it_is():
+    ladder = {"ranges": {"N": (0.1, 1.0), "D": (1.0, 8.0)}, "reach": [(0.1, 8.0), (1.0, 8.0)]}
+    fit = given("chinchilla", {"E": 1.0, "A": 1.0, "B": 1.0, "alpha": 0.5, "beta": 0.5}, draws=20, **ladder)
+    frame = pd.DataFrame({"N": [0.5, 2.0, 8.0, 32.0, 1 / 80], "D": 8.0})
+    assert fit.half_width_beyond(frame) == pytest.approx(SIZE * np.log([1.0, 2.0, 8.0, 32.0, 8.0]))
+    low, high = fit.predict_interval(frame)
+    assert (np.diff(np.log(high / low)[:4]) > 0).all()
+    tested = replace(fit, held_out={"size": 0.004})
+    low, high = tested.predict_interval(frame)
+    # Near the fitted sizes the errors on those held out decide, far from them the distance.
+    halves = np.log(high / low) / 2
+    assert halves[1] == pytest.approx(tested.spread.half_width(2.0, 8.0), rel=0.02)
+    assert halves[2:] == pytest.approx(SIZE * np.log([8.0, 32.0, 8.0]), rel=0.02)
+    both_ways = tested.spread.half_width(8.0, 64.0)
+    assert both_ways == pytest.approx(np.hypot(SIZE * np.log(8.0), half_width(np.array([8.0]), [], 0.001)[0]), rel=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +57,7 @@ def curve() -> pd.DataFrame:
 
 
 def test_an_average_far_beyond_its_points_knows_how_far(curve):
-    average = fitting.average(curve[:8])
+    average = fitting.average(curve[:8], ["power", "power-offset", "rectified", "rectified-floorless"])
     low, high = average.predict_interval(curve)
     half = np.log(high / low) / 2
     assert (np.diff(half[7:]) > 0).all()
@@ -47,10 +68,29 @@ def test_an_average_far_beyond_its_points_knows_how_far(curve):
     assert average.weights["rectified-floorless"] > average.weights["power"]
 
 
+def test_laws_of_all_sizes_count_where_they_know_more_of_a_curve():
+    """The size that is asked about was trained for a quarter of the tokens of the others."""
+    grid = [(N, D) for N in (1.0, 2.0, 4.0) for D in np.geomspace(0.25, 16.0 if N < 4 else 4.0, 12 if N < 4 else 8)]
+    ladder = pd.DataFrame(grid, columns=["N", "D"])
+    noise = 1 + 0.004 * np.random.default_rng(1).standard_normal(len(ladder))
+    ladder = ladder.assign(loss=(1.5 + 0.4 * ladder["N"] ** -0.4 + 0.8 * ladder["D"] ** -0.3) * noise, run=ladder.index)
+    far = pd.DataFrame({"N": [4.0], "D": [64.0]})
+    laws, true = [*fitting.ONE_CURVE, "chinchilla"], 1.5 + 0.4 * 4**-0.4 + 0.8 * 64**-0.3
+    curve, both = (fitting.average(ladder[ladder["N"] == 4.0]), fitting.average(ladder, laws, curve={"N": 4.0}))
+    assert abs(both.predict(far)[0] - true) < 0.8 * abs(curve.predict(far)[0] - true)
+    assert both.fits["chinchilla"].n_points == 32
+    assert both.fits["power"].n_points == 8
+    assert both.spread.reach == [(4.0, 4.0)]
+    low, high = both.predict_interval(far)
+    assert low[0] < true < high[0]
+    with pytest.raises(fitting.PointsError, match=r"curve = .*no point is of it; there are N = 1, 2, 4"):
+        fitting.average(ladder, laws, curve={"N": 3.0})
+
+
 def test_too_few_points_are_averaged_by_what_others_missed(curve):
     average = fitting.average(curve[:4])
     assert average.growth == ()
-    assert set(average.weights.values()) == {0.25}
+    assert set(average.weights.values()) == {0.2}
     assert "every law counts alike" in average.warnings[-1]
     with pytest.raises(fitting.PointsError, match="missing column"):
         fitting.average(curve.drop(columns="D"))

@@ -26,6 +26,7 @@ TRUTH: dict[str, dict[str, float]] = {
     "power-offset": {"E": 1.7, "B": 1.5, "beta": 0.5, "D0": 2.0},
     "rectified": {"E": 1.7, "B": 1.5, "beta": 0.7, "D0": 2.0},
     "rectified-floorless": {"B": 3.0, "beta": 0.4, "D0": 2.0},
+    "power-floorless": {"B": 3.0, "beta": 0.1},
     "dcpt-l1": {"E": 0.9, "A": 0.45, "B": 0.3, "C": 0.5, "alpha": 0.35, "beta": 0.3, "gamma": 0.4, "eps": 0.08},
     "dcpt-l2": {
         **{"E": 0.9, "A": 0.45, "B^eta": 0.4, "alpha": 0.35, "beta": 0.4, "gamma": 0.6, "eta": 0.7},
@@ -241,7 +242,7 @@ def test_a_law_of_one_curve_follows_its_end():
     end = pd.DataFrame({"D": [4.0]})
     late, even = (
         fitting.fit(curve, law, bootstrap=0, few=True).predict(end)[0]
-        for law in (LAWS["power"], replace(LAWS["power"], solving=Solving()))
+        for law in (LAWS["power"], replace(LAWS["power"], name="even", solving=Solving()))
     )
     true = 3.0 - 0.2 * np.log(4.0) - 0.02 * np.log(4.0) ** 2
     assert abs(late - true) < 0.5 * abs(even - true)

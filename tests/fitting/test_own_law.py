@@ -52,6 +52,11 @@ def test_losses_of_any_sign_are_fitted(c):
     assert high[0] - low[0] < 0.02
 
 
+def test_a_name_that_is_taken_is_one_clear_line():
+    with pytest.raises(fitting.PointsError, match=r"name='power', \.\.\.\) has the name of a law.*like own-power$"):
+        fitting.fit(points(POWER, {"c": 1.0, "k": 3.0, "a": 0.5}), replace(POWER, name="power"), bootstrap=0)
+
+
 @pytest.mark.parametrize("count", [1, 11])
 def test_points_are_held_out_of_a_law_of_ones_own(count):
     table = points(POWER, {"c": -2.0, "k": 3.0, "a": 0.5})

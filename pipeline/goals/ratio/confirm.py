@@ -115,7 +115,7 @@ def compare(
     study, points, tested = context.study, context.points, context.tested
     recommendation = Recommendation.read(study)
     question = with_peak(context.question, recommendation.peak_learning_rate)
-    answering = with_average(context.fits, recommendation.weights)
+    answering = with_average(context.fits, recommendation.weights, tested)
     by_place: dict[tuple, list[PlannedRun]] = {}
     for run in runs:
         # Runs of a place differ in their seed alone.

@@ -46,9 +46,9 @@ from pipeline.study.context import Context
 from pipeline.study.fits import (
     are_all_fitted,
     back_test,
-    extrapolation_of,
     first_mixture,
     fit_all,
+    keep_errors,
     points_digest,
     refuse_other_points,
     trust,
@@ -149,6 +149,7 @@ class LawGoal(Goal):
         study, question, points, rates = context.study, context.question, context.points, context.schedules
         fits = fit_all(study, question, points, rates, log)
         tested = back_test(study, question.with_laws(fits), points, rates)
+        keep_errors(study, fits, tested)
         return FitSummary(tested, [*trust(tested), *_weight_lines(context.fresh())])
 
     def recommend(self, context: Context, log: Log) -> Recommendation:
@@ -347,10 +348,10 @@ def answering_laws(context: Context) -> AnsweringLaws:
     question = with_tried_peaks(context.question.with_laws(fits), context.plan)
     target, weight = find_target(question, points), {}
     for corpus, of_law in fits.items() if len(question.law) > 1 else ():
-        kind = extrapolation_of(next(iter(of_law.values())), target.N, target.D)
+        kind = next(iter(of_law.values())).spread.kind(target.N, target.D)
         weight[corpus] = weights(context.tested, corpus, kind)
     law = {corpus: AVERAGE if weight.get(corpus) else next(iter(question.law)) for corpus in context.corpora}
-    return AnsweringLaws(question, points, with_average(fits, weight), law, context.tested, weight)
+    return AnsweringLaws(question, points, with_average(fits, weight, context.tested), law, context.tested, weight)
 
 
 def with_tried_peaks(question: Question, plan: Sequence[PlannedRun]) -> Question:

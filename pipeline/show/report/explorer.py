@@ -21,7 +21,7 @@ from fitting.answers.trade_off import trade_offs
 from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import Key, Panel, axis, band, log_axis, numbers, panel, ratio_axis
-from pipeline.study.fits import extrapolation_of, prediction_errors, weights
+from pipeline.study.fits import prediction_errors, weights
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target
 
@@ -159,7 +159,7 @@ def _of_target(
     if evidence.tested is None:
         return fit, None
     if isinstance(fit, LawAverage):
-        fit = LawAverage(fit.fits, weights(evidence.tested, corpus, extrapolation_of(fit, N, D)))
+        fit = LawAverage(fit.fits, weights(evidence.tested, corpus, fit.spread.kind(N, D)))
     return fit, prediction_errors(evidence.tested, corpus, fit, N, D)
 
 

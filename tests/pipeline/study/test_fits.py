@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 from scipy.special import stdtrit
 
-from fitting import LawAverage, folds, law_weights
+from fitting import Fit, LawAverage, folds, law_weights
 from fitting.uncertainty.horizon import POWER, half_width
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
+from pipeline.goals.ratio.law_goal import answering_laws
 from pipeline.goals.ratio.trade_off import TradeOffGoal
 from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation
@@ -24,8 +25,8 @@ from pipeline.study.fits import (
     POINTS,
     SPLITS,
     back_test,
-    extrapolation_of,
     fit_all,
+    fit_file,
     prediction_errors,
     read_fits,
     selected,
@@ -34,6 +35,7 @@ from pipeline.study.fits import (
     weights,
 )
 from pipeline.study.folder import Study, StudyError
+from pipeline.study.target import find_target
 from tests.fitting.given import given
 from tests.pipeline.show.report.report_study import make_study, whole_study
 
@@ -171,7 +173,7 @@ def test_errors_grow_beyond_the_longest_run_of_the_targets_size() -> None:
     known = {"ranges": {"N": (0.1, 1.0), "D": (1.0, 8.0)}, "reach": [(0.1, 1.0), (1.0, 8.0)]}
     one = dataclasses.replace(given(law, params, **known), law="one")
     # The small model was run for an eighth of the tokens that the large one was.
-    assert [extrapolation_of(one, *at) for at in ((1.0, 8.0), (0.1, 8.0), (0.1, 1.0))] == ["ratio", "tokens", "ratio"]
+    assert [one.spread.kind(*at) for at in ((1.0, 8.0), (0.1, 8.0), (0.1, 1.0))] == ["ratio", "tokens", "ratio"]
     at = [(1.0, 8.0), (1.0, 16.0), (0.1, 8.0), (1.0, 64.0), (1.0, 256.0)]
     halves = [np.quantile(prediction_errors(tested, "general", one, *of), 0.95) for of in at]  # pyright: ignore
     assert halves == sorted(halves)
@@ -180,6 +182,24 @@ def test_errors_grow_beyond_the_longest_run_of_the_targets_size() -> None:
     assert halves[4] == pytest.approx(expected, rel=0.02)
     both = LawAverage({"one": one, "two": one}, {"one": 0.5, "two": 0.5})
     assert np.quantile(prediction_errors(tested, "general", both, 1.0, 256.0), 0.95) < halves[4]  # pyright: ignore
+
+
+def test_a_fit_that_is_read_has_the_interval_of_the_recommendation(tmp_path_factory: pytest.TempPathFactory) -> None:
+    study, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+    context = Context(question, study)
+    laws = answering_laws(context)
+    target = find_target(question, context.points)
+    for run, (corpus, name) in itertools.product(
+        (target, target.lasting(900)), itertools.product(laws.corpora, laws.fits["general"])
+    ):
+        fit = laws.fits[corpus][name]
+        asked = dataclasses.replace(laws, law=dict.fromkeys(laws.corpora, name))
+        frame = pd.DataFrame([{**run.columns(corpus, fit), "r": 0.4}])
+        ratio = 0.6 if corpus == "general" else 0.4
+        if isinstance(fit, Fit):
+            fit = Fit.from_json(fit_file(study, corpus, name).read_text())
+        alone = [float(side[0]) for side in (fit.predict(frame), *fit.predict_interval(frame))]
+        assert alone == pytest.approx(asked.loss(run, corpus, ratio), rel=1e-12)
 
 
 def test_all_laws_hold_out_the_same_ratios() -> None:

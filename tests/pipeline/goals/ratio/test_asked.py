@@ -55,8 +55,8 @@ def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], 
     assert lines[1] == f"the runs for the fit cost {cost}"
     assert lines[2] == f"horizon: that run has {horizon} times the steps of the longest run for the fit" + {
         "1": "",
-        "2": ", where one law's 90% intervals of a loss are some 2.4% to either side",
-        "10": ", where one law's 90% intervals of a loss are some 10.6% to either side",
+        "2": ", where one law's 90% intervals of a loss are some 2.6% to either side",
+        "10": ", where one law's 90% intervals of a loss are some 15.7% to either side",
     }.get(horizon, "")
 
 

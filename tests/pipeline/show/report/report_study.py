@@ -20,7 +20,7 @@ from pipeline.question.schema import Question
 from pipeline.show.report.pages import write_pages
 from pipeline.study.collect import collect, schedules
 from pipeline.study.context import Context
-from pipeline.study.fits import back_test, fit_all
+from pipeline.study.fits import back_test, fit_all, keep_errors
 from pipeline.study.folder import PlannedRun, Study
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.evaluation_steps import evaluation_steps
@@ -79,8 +79,8 @@ def make_study(
         return study, question
     write_runs(study, question, plan)
     points = collect(study, "general")
-    fit_all(study, question, points, schedules(plan), lambda line: None)
-    back_test(study, question, points, schedules(plan))
+    fits = fit_all(study, question, points, schedules(plan), lambda line: None)
+    keep_errors(study, fits, back_test(study, question, points, schedules(plan)))
     if until == "fits":
         return study, question
     answer = goal_of(question).recommend(context.fresh(), list)

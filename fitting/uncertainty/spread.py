@@ -1,0 +1,76 @@
+"""How far a law, or an average of several, errs at a run that it was not fitted to: one path for every interval."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+import pandas as pd
+
+from fitting.uncertainty import horizon, misfit
+from fitting.uncertainty.horizon import BEYOND, POWER, Reach, horizons
+
+HELD_OUT_HORIZON = {"tokens": 1.5, "size-and-tokens": 2.0}
+"""Split -> the tokens of the last point that it holds out over those fitted."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What is known of the errors of a prediction.
+
+    `ranges`, `reach`, `residual` (root mean square of log residuals), `runs`: of the fit, as `Fit` has them.
+    `held_out`: kind of extrapolation -> root mean square of the log errors on what was held out; empty: not known.
+    `growth`: of rolling origins (`uncertainty.horizon`). `law`: of `horizon.PRIOR`, whether several answer together.
+    """
+
+    ranges: Mapping[str, tuple[float, float]]
+    reach: Reach
+    residual: float
+    runs: int
+    held_out: Mapping[str, float]
+    growth: Sequence[float] = ()
+    law: str = "law"
+
+    def kind(self, N: float, D: float) -> str:
+        """The kind of extrapolation (`uncertainty.misfit`), by the longest runs at that size."""
+        kind = misfit.extrapolation(self.ranges, N, D)
+        if not self.reach or horizons(self.reach, np.array([N]), np.array([D]))[0] <= BEYOND:
+            return kind
+        return {"ratio": "tokens", "size": "size-and-tokens"}.get(kind, kind)
+
+    def known(self, kind: str) -> str | None:
+        """The kind whose held-out errors stand for those of another; None where nothing was held out."""
+        return next((name for name in misfit.NEXT[kind] if name in self.held_out), None)
+
+    def half_width(self, N: float, D: float) -> float:
+        """Half-width of the 90% interval of the log loss, by held-out errors, and at least that of the horizon."""
+        asked = self.kind(N, D)
+        known = self.known(asked)
+        assert known is not None, "no held-out errors"
+        alone = misfit.FACTORS[asked] * (1.0 if asked == known else misfit.STAND_IN)
+        factor = alone if self.law == "law" else misfit.AVERAGE_FACTORS[asked]
+        half = misfit.half_width(np.array(self.held_out[known]), self.residual, factor, self.runs)
+        growth = list(self.growth)
+        if not growth and known in HELD_OUT_HORIZON:
+            growth = [self.held_out[known] / log(HELD_OUT_HORIZON[known]) ** POWER]
+        return max(half, float(self.beyond(pd.DataFrame({"N": [N], "D": [D]}), growth)[0]))
+
+    def beyond(self, frame: pd.DataFrame, growth: Sequence[float] | None = None) -> np.ndarray:
+        """Half-width (n,) by horizon and size of each row alone; 0 within what was fitted, and in a frame without D."""
+        if not self.reach or "D" not in frame:
+            return np.zeros(len(frame))
+        # Without a size, that of the shortest runs: no horizon is nearer than it is.
+        shortest = min(self.reach, key=lambda corner: corner[1])[0]
+        sizes = frame["N"].to_numpy(float) if "N" in frame else np.full(len(frame), shortest)
+        ahead = horizons(self.reach, sizes, frame["D"].to_numpy(float))
+        far = horizon.half_width(ahead, self.growth if growth is None else growth, self.residual, self.law)
+        known = self.ranges.get("N") if "N" in frame else None
+        larger = np.array([misfit.distance(known, N) if known else 0.0 for N in sizes])
+        return np.hypot(np.where(ahead > BEYOND, far, 0.0), horizon.SIZE * larger)
+
+    def log_errors(self, frame: pd.DataFrame) -> np.ndarray | None:
+        """Log errors (k, n) of the predictions at the rows; None where no error is known or N and D are not."""
+        if not self.held_out or not {"N", "D"} <= {*frame.columns}:
+            return None
+        half = [self.half_width(N, D) for N, D in zip(frame["N"].to_numpy(float), frame["D"].to_numpy(float))]
+        return misfit.log_errors(1.0)[:, None] * half
