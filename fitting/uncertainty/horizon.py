@@ -22,11 +22,11 @@ from math import log, sqrt
 
 import numpy as np
 
-PRIOR = {"law": 0.045, "average": 0.022, "curve": 0.019}
+PRIOR = {"law": 0.045, "average": 0.02, "curve": 0.017}
 """Half-width over (log h)^POWER of one law, of an average beside its disagreement, and of `fitting.average`."""
 POWER = 1.5
 STRENGTH = 2
-MOST = 2.0
+MOST = 3.0
 """How many times the prior an origin may count: a short one says little of how far it is wrong."""
 SIZE = 0.0225
 """Half-width over the logarithm of the size beyond the fitted ones."""
