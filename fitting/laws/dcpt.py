@@ -75,14 +75,15 @@ def dcpt_cone(psi: np.ndarray, constants: Constants) -> np.ndarray:
 def dcpt_cone_derivatives(psi: np.ndarray, constants: Constants) -> dict[int, np.ndarray]:
     """Derivatives of `dcpt_cone`, by the number of beta, gamma, eta and eps."""
     _, _, gamma, eta, eps = psi
-    r, _ = _steepest(psi, constants)
+    r, bound = _steepest(psi, constants)
     logs = {
         1: -np.log(constants["D_min"]),
         2: np.log(r + eps) - 1 / gamma,
         3: 1 / eta + np.log(r),
         4: (gamma + 1) / (r + eps),
     }
-    edge = dcpt_cone(psi, constants) - np.eye(4)
+    edge = np.zeros((4, 4))
+    edge[3, 2] = bound
     return {j: edge * log for j, log in logs.items()}
 
 

@@ -12,8 +12,8 @@ error / (log h)^POWER of what follows one rolling origin of the points themselve
 STRENGTH origins. The prior was learned on the points of docs/results/horizon-split.csv with the set "learn" (13
 sources, each with the same weight, 2026-11-26, `python -m docs.studies.horizon_errors`); docs/performance.md has the
 coverage there and on the set "apart", which had no part in it. SIZE: chinchilla fitted to the smaller sizes of Kempner,
-Marin and Chinchilla, whose 90% quantile of errors is .021 to .024 log n from 2 to 64 times the largest size, alike in
-the three (`python -m docs.studies.horizon_sizes`). Smaller sizes are taken to be as far. Growth with ratio and peak is
+Marin and Chinchilla errs by .022 log n on 2 to 64 times the largest size (90% quantile of all; .017 to .031 of each,
+`python -m docs.studies.horizon_sizes`). Smaller sizes are taken to be as far. Growth with ratio and peak is
 not known: docs/performance.md says what was measured.
 """
 
