@@ -48,7 +48,7 @@ def errors(series: Far) -> Iterator[pd.DataFrame]:
 def summary(rows: pd.DataFrame) -> pd.Series:
     """The columns of the table."""
     quantile = rows["error"].abs().quantile(0.9)
-    middle = np.log(rows["times"]).median()
+    middle = np.log(rows["times"].median())
     root, before = (np.sqrt(np.mean(rows[name] ** 2)) for name in ("error", "before"))
     return pd.Series({"points": len(rows), "rms": root, "q90": quantile, "q90 / log": quantile / middle, "one": before})
 

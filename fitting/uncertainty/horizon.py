@@ -9,7 +9,7 @@ half-width of a 90% interval of the log loss is
 
 with n the target's size over the largest fitted one, or the smallest one over it. growth_k is the root mean square of
 error / (log h)^POWER of what follows one rolling origin of the points themselves: these update a prior, which counts as
-STRENGTH origins. The prior was learned on the points of docs/results/horizon-split.csv with the set "learn" (13
+STRENGTH origins. The prior was learned on the points of docs/results/horizon-split.csv with the set "learn" (12
 sources, each with the same weight, 2026-11-26, `python -m docs.studies.horizon_errors`); docs/performance.md has the
 coverage there and on the set "apart", which had no part in it. SIZE: chinchilla fitted to the smaller sizes of Kempner,
 Marin and Chinchilla errs by .022 log n on 2 to 64 times the largest size (90% quantile of all; .017 to .031 of each,
