@@ -232,7 +232,8 @@ def test_the_areas_of_a_schedule_come_from_its_learning_rates(curve: Path, capsy
     (line,) = printed(capsys, 2, f"points={curve}", "law=chinchilla", "columns={D: tokens / 1e9}")
     assert line.startswith("missing column: N; the table has ")
     assert line.endswith(
-        "; name it with columns=, or fit power, power-offset, rectified, rectified-floorless, annealing"
+        "; name it with columns=, or fit power, power-offset, rectified, rectified-floorless, power-floorless, "
+        "annealing"
     )
 
 
