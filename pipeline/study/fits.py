@@ -118,6 +118,7 @@ def fit_all(
     corpora = (question.corpora.general, question.corpora.domain)
     fits: dict[str, dict[str, Fit]] = {corpus: {} for corpus in corpora}
     problems: dict[str, list[str]] = {}
+    warned: dict[str, list[str]] = {}
 
     def fit_one(corpora_and_law: tuple[tuple[str, ...], str]) -> list[tuple[str, str, str]]:
         """Corpus, law, and its fit as JSON, which goes between processes as laws do not; or why there is none."""
@@ -146,11 +147,13 @@ def fit_all(
         quality = f"R2 {fitted.metrics['r2']:.4f}, mean error {fitted.metrics['mae']:.4f} nats"
         log(f"{name} on {corpus}: {quality}, {fitted.n_points} points of {fitted.n_runs} runs")
         for warning in fitted.warnings:
-            log(f"  {warning}")
+            warned.setdefault(warning, []).append(f"{name} on {corpus}")
 
     over_cores(fit_one, fitted_together(question, corpora), each=lambda results: [keep(*one) for one in results])
     if problems.keys() >= question.law.keys():
         raise StudyError("\n".join(itertools.chain(*problems.values())))
+    for warning, names in warned.items():
+        log(f"  {warning} ({', '.join(names) if len(names) < sum(map(len, fits.values())) else 'every fit'})")
     for name, lines in problems.items():
         log(f"left out: {'; '.join(lines)}; the other laws answer, for both corpora")
         for corpus in corpora:

@@ -66,6 +66,10 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
     file = study.folder / "fits" / "held_out.parquet"
     tested = pd.read_parquet(file)
     tested[tested["law"] != "dcpt"].to_parquet(file)
+    fit_all(study, question, read_points(study), schedules(study.read_plan()), (lines := []).append)
+    noted = [line for line in lines if line.startswith("  one size only")]
+    assert len(noted) == 1
+    assert noted[0].endswith("(dcpt on general, dcpt on code)")
     again = TradeOffGoal().recommend(Context(question, study), list)
     assert "dcpt on general: not in the average, since no run could be held out of them" in again.warnings
 
