@@ -115,7 +115,7 @@ def _wide(result: Result) -> tuple[list[str], list[tuple[str, list[str]]], list[
     names = [name for name in result.table.keys if name not in across]
     shown = result.cells.assign(**{name: result.cells[name].astype(str) for name in across})
     sides = {
-        key: [side for side, column in _SIDES.items() if cells[column].notna().any()]
+        tuple(map(str, key)): [side for side, column in _SIDES.items() if cells[column].notna().any()]
         for key, cells in shown.groupby(across, sort=False)  # pyright: ignore[reportGeneralTypeIssues]
     }
     order = list(_LABELS)

@@ -25,7 +25,7 @@ WEB = Path(__file__).parent / "web"
 
 
 def page(
-    template: str, study: str, headline: str, summary: str, explorer: dict[str, Any] | None = None, **content: Any
+    template: str, study: str, headline: str, summary: str, explorer: dict[str, Any] | None = None, /, **content: Any
 ) -> str:
     """The whole file: a template of templates/ that sets `head` and `body`, filled with plain text, tables and figures.
 
