@@ -14,6 +14,10 @@ _MOST_PROCESSES = 64
 """Of a run, where a kind that shards its model is proposed."""
 
 
+_SMALL_DEVICE = 16e9
+"""Bytes below which a run fits nearly any GPU."""
+
+
 def process_bytes(question: Question, spec: RunSpec) -> float | None:
     """Peak bytes of a process of a run; None: not known."""
     memory = fitted_run(question, spec).memory
@@ -54,6 +58,9 @@ def _line(question: Question, model: str, spec: RunSpec) -> str:
     fit, local = fitted_run(question, spec), spec.global_batch // question.parallel.processes
     memory, limit = fit.memory, process_memory(question, here=not question.launcher.elsewhere)
     asked = (question.launcher.micro_batch or local, bool(question.parallel.activation_checkpointing))
+    if memory is not None and limit is None and question.launcher.elsewhere and memory.total > _SMALL_DEVICE:
+        size = f"{memory.of_process(gpu=_on_gpu(question)) / 1e9:,.0f} GB a process in micro-batches of {asked[0]}"
+        return f"{model}: {size}; give launcher.device_memory, the GB of a device, and micro-batches are chosen to fit"
     if memory is None or limit is None or (fit.fits and (fit.micro_batch, fit.checkpointing) == asked):
         return ""
     taken = memory.of_process(gpu=_on_gpu(question))

@@ -86,7 +86,8 @@ def _large(*words: str) -> tuple[Question, list[PlannedRun]]:
 
 def test_a_plan_says_what_is_done_to_fit_and_what_to_do_where_nothing_is() -> None:
     question, runs = _large(*SLURM)
-    assert list(memory_lines(question, runs)) == []
+    (line,) = memory_lines(question, runs)
+    assert "GB a process in micro-batches of 32; give launcher.device_memory" in line
     assert fitted_run(question, runs[0].spec).micro_batch == 32
     question, runs = _large(*SLURM, "launcher.device_memory=80")
     (line,) = memory_lines(question, runs)
