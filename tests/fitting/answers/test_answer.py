@@ -48,8 +48,8 @@ def test_each_column_beyond_the_points_is_named_with_how_far():
     assert beyond("domain", fit, pd.DataFrame({"N": [4.0], "D": [0.1], "r": [0.5]})) == []
     lines = beyond("domain", fit, pd.DataFrame({"N": [8.0], "D": [0.05], "r": [0.0]}))
     assert lines == [
-        "domain: N = 8 is beyond the points, 2 times the largest fitted (4)",
-        "domain: D = 0.05 is beyond the points, 0.5 times the smallest fitted (0.1)",
+        "domain: N = 8 billion is beyond the points, 2 times the largest fitted (4)",
+        "domain: D = 0.05 billion is beyond the points, 0.5 times the smallest fitted (0.1)",
         "domain: r = 0 is beyond the points, -0.1 from the smallest fitted (0.1)",
     ]
 
@@ -57,7 +57,7 @@ def test_each_column_beyond_the_points_is_named_with_how_far():
 def test_of_many_rows_the_farthest_is_named():
     fit = given("dcpt", TRUE["dcpt"], RANGES)
     lines = beyond("x", fit, pd.DataFrame({"N": [1.0, 5.0, 8.0], "D": 1.0, "r": 0.5}))
-    assert lines == ["x: N = 8 is beyond the points, 2 times the largest fitted (4)"]
+    assert lines == ["x: N = 8 billion is beyond the points, 2 times the largest fitted (4)"]
 
 
 def test_a_question_names_the_columns_that_nobody_gave():

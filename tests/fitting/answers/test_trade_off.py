@@ -95,8 +95,8 @@ def test_held_out_errors_widen_the_interval(general, domain):
 
 def test_extrapolation_is_said(general, domain):
     lines = fitting.trade_off(general, domain, 8.0, 260.0, 0.1, BEFORE).warnings
-    assert "general: N = 8 is beyond the points, 2 times the largest fitted (4)" in lines
-    assert any(line.startswith("domain: D = 260 is beyond the points, 11") for line in lines)
+    assert "general: N = 8 billion is beyond the points, 2 times the largest fitted (4)" in lines
+    assert any(line.startswith("domain: D = 260 billion is beyond the points, 11") for line in lines)
     cut = fitting.fit(measured(PLAN[PLAN["r"].between(0.3, 0.9)], "dcpt", TRUE["dcpt"], 0.001), "dcpt", bootstrap=20)
     lines = fitting.trade_off(cut, domain, N, D, 10.0, BEFORE).warnings
     assert any(line.startswith("general: r = 0 is beyond the points") for line in lines)
