@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from pipeline.plan.cost import run_flops
-from pipeline.plan.machine import MEMORY, gpus, process_memory, workers
+from pipeline.plan.processes import MEMORY, gpus, process_memory, workers
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.context import Context

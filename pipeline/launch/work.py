@@ -15,7 +15,7 @@ from pathlib import Path
 from pipeline.launch.exit_codes import exit_code_of
 from pipeline.launch.ranks import rank_environment, run_ranks
 from pipeline.plan.kept_steps import kept_steps
-from pipeline.plan.machine import process_memory
+from pipeline.plan.processes import process_memory
 from pipeline.question.data import data_folder
 from pipeline.question.loading import load_question
 from pipeline.question.schema import Question

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.plan.kept_steps import kept_steps
-from pipeline.plan.machine import gpu_name
 from pipeline.plan.memory import distinct, process_bytes
+from pipeline.plan.processes import gpu_name
 from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Speed

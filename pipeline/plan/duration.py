@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from pipeline.plan.cost import run_flops, run_seconds
-from pipeline.plan.machine import workers
+from pipeline.plan.processes import workers
 from pipeline.study.artifacts import Speed
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study

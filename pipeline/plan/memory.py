@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 
-from pipeline.plan.machine import gpus, process_memory
+from pipeline.plan.processes import gpus, process_memory
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun

@@ -6,7 +6,7 @@ import pandas as pd
 
 from pipeline.plan.cost import ASSUMED_MFU, Cost, costs
 from pipeline.plan.duration import speed_of, wall_seconds
-from pipeline.plan.machine import gpu_name, workers
+from pipeline.plan.processes import gpu_name, workers
 from pipeline.question.schema import Question
 from pipeline.show.table import Table
 from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, PredictedLoss, Recommendation

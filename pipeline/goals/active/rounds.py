@@ -39,7 +39,7 @@ from pipeline.goals.active.history import (
     read_rounds,
     write_rounds,
 )
-from pipeline.plan.machine import workers
+from pipeline.plan.processes import workers
 from pipeline.plan.runs import by_domain, planned_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import candidate_peaks, is_active, schedules_of_peaks

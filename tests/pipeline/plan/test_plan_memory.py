@@ -10,8 +10,8 @@ from pipeline.goals.registry import read_question
 from pipeline.launch.launcher import launch
 from pipeline.launch.local import train_locally
 from pipeline.plan.cost import costs
-from pipeline.plan.machine import MEMORY, gpus, process_memory, visible_gpus
 from pipeline.plan.memory import check_memory, fitted_run, memory_lines
+from pipeline.plan.processes import MEMORY, gpus, process_memory, visible_gpus
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
