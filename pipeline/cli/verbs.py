@@ -114,8 +114,8 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
         elif code != Exit.DONE and verb == "recommend":
             command = ["report", folder]
         elif verb == "status" and (running := _running(context)):
-            told = f"cptlaw train {folder} shows their progress, and ends when all runs are done"
-            console.print(f"running now: {running}; {told}", highlight=False, soft_wrap=True)
+            progress = f"cptlaw train {folder} shows their progress, and ends when all runs are done"
+            console.print(f"running now: {running}; {progress}", highlight=False, soft_wrap=True)
         elif code == Exit.DONE and not _is_queued(context):
             step = step_after(ended.get(verb, verb), context)
             on_words = step in ("prepare", "plan") and folder not in words

@@ -102,8 +102,8 @@ def process_memory(question: Question, *, here: bool = True) -> float | None:
     `here`: the process trains on this machine, whose memory counts where launcher.device_memory is null.
     """
     launcher, parallel = question.launcher, question.parallel
-    if told := os.environ.get(MEMORY):
-        return float(told)
+    if limit := os.environ.get(MEMORY):
+        return float(limit)
     nodes = launcher.slurm.nodes if launcher.elsewhere else 1
     together = (1 if launcher.elsewhere else workers(question)) * parallel.processes // nodes
     visible = visible_gpus() if here else []

@@ -123,6 +123,6 @@ def _not_identified(fits: Mapping[str, Sequence[Fit]]) -> Iterator[str]:
         names = {name for of_law in left.values() for name in of_law}
         parts = ["not identified: " + "; ".join(f"{', '.join(of_law)} of {law}" for law, of_law in left.items())]
         parts += [f"of these decided by the prior: {', '.join(sorted(by_prior))}"] if by_prior else []
-        runs = [run for run, told in TELLING_RUNS.items() if names & told]
+        runs = [run for run, parameters in TELLING_RUNS.items() if names & parameters]
         parts += [f"what would tell: {', '.join(runs)}"] if runs else []
         yield f"{'; '.join(parts)} (docs/laws.md)"
