@@ -215,9 +215,10 @@ def run_shards(corpus: ShardedCorpus, workers: int | None, numbers: Sequence[int
             corpus.tokenise(number, report, wide=workers > 1)
     if apart:
         with spawned_processes(min(workers, len(apart))) as pool:
-            with started_quietly():
-                futures = {pool.submit(_tokenise_apart, corpus.folder, number): number for number in apart}
             try:
+                # A process that dies while others start ends it here already.
+                with started_quietly():
+                    futures = {pool.submit(_tokenise_apart, corpus.folder, number): number for number in apart}
                 for future in as_completed(futures):
                     report(futures[future], *future.result(), 1.0)
             except BrokenProcessPool as error:
