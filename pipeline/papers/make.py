@@ -52,7 +52,7 @@ def make_tables(study: Study, question: Question, console: Console) -> Exit:
     write_whole(folder / "verdicts.csv", verdicts(results).to_csv(index=False))
     provenance = _provenance(source, inputs)
     write_whole(study.folder / "tables.md", markdown(results, provenance))
-    write_whole(study.folder / "tables.html", tables_page(study.folder.resolve().name, results, provenance))
+    write_whole(study.folder / "tables.html", tables_page(study.folder, results, provenance))
     print_tables(results, console)
     log(f"{len(results)} table{'s' * (len(results) != 1)} in {folder}, {study.folder / 'tables.md'} and tables.html")
     return Exit.DONE

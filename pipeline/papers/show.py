@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
@@ -64,13 +65,14 @@ def _pipes(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (head, ["---"] * len(head), *rows))
 
 
-def tables_page(study: str, results: list[Result], provenance: str) -> str:
+def tables_page(study: Path, results: list[Result], provenance: str) -> str:
     """tables.html of a study: the verdicts, their rule, then every table; `provenance` in sentences."""
     counts = Counter(result.verdict for result in results)
     listed = "; ".join(f"{verdict}: {count}" for verdict, count in counts.most_common())
     rows = [[numbered(result.name), result.table.title, result.verdict, result.why] for result in results]
     return page(
-        "papers.html", study, "the papers' tables, beside ours", f"{len(results)} tables of the papers: {listed}.",
+        "papers.html", (study, "tables.html"), "the papers' tables, beside ours",
+        f"{len(results)} tables of the papers: {listed}.",
         provenance=provenance, overview=Cells("Verdicts", _HEAD, rows, left=4, words=True), rules=RULE.split("\n\n"),
         results=[(result, _side_by_side(result)) for result in results],
     )  # fmt: skip

@@ -65,41 +65,27 @@ def costs(
     rows = []
     for (role, model), members in groups.items():
         flops = sum(run_flops(run.spec) for run in members)
-        non_embedding = model_size(members[0].spec.model, members[0].spec.sequence_length).non_embedding
+        size = model_size(members[0].spec.model, members[0].spec.sequence_length)
         tokens = sum(run.spec.tokens for run in members)
         times = [run_seconds(run.spec, speed(run) if speed else None) for run in members]
         seconds = None if None in times else sum(filter(None, times))
         peaks = (process_bytes(question, run.spec) for run in distinct(members))
         memory = max((round(peak) for peak in peaks if peak is not None), default=None)
-        assumed = None if seconds is not None else assumed_seconds([run.spec for run in members], question)
-        disk = sum(_disk(run.spec, *kept_steps(question, run, children.get(run.spec.hash, []))) for run in members)
-        disk += _STATES_IN_TRAINING * _state_bytes(members[0].spec)
-        rows.append(
-            Cost(
-                role,
-                model,
-                non_embedding,
-                len(members),
-                tokens,
-                flops,
-                seconds,
-                memory,
-                assumed,
-                disk,
-            )
-        )
+        assumed = None if seconds is not None else _assumed_seconds(flops, size.non_embedding, question)
+        kept = [kept_steps(question, run, children.get(run.spec.hash, [])) for run in members]
+        lines = (_evaluations(run.spec.evaluation, run.spec.steps) * len(run.spec.corpora) for run in members)
+        # Kept weights, and states of them and both moments.
+        in_weights = sum(len(weights) + 3 * len(states) for weights, states in kept) + 3 * _STATES_IN_TRAINING
+        disk = 4 * size.total * in_weights + _BYTES_A_POINT * sum(lines)
+        numbers = (size.non_embedding, len(members), tokens, flops, seconds, memory, assumed, disk)
+        rows.append(Cost(role, model, *numbers))
     return rows
 
 
-def assumed_seconds(specs: Sequence[RunSpec], question: Question) -> float | None:
+def _assumed_seconds(flops: float, size: int, question: Question) -> float | None:
     """Seconds of one GPU, of its name's peak and a utilisation that falls with the model's size; None: no known GPU."""
-    if (peak := peak_flops(gpu_name(question))) is None:
-        return None
-    total = 0.0
-    for spec in specs:
-        size = model_size(spec.model, spec.sequence_length).non_embedding
-        total += run_flops(spec) / (peak * ASSUMED_MFU * size / (size + _HALF_USED))
-    return total
+    peak = peak_flops(gpu_name(question))
+    return peak and flops / (peak * ASSUMED_MFU * size / (size + _HALF_USED))
 
 
 def run_flops(spec: RunSpec) -> float:
@@ -172,13 +158,3 @@ def _evaluated(spec: RunSpec) -> int:
 def _evaluations(policy: EvaluationPolicy, steps: int) -> int:
     # Thousands of runs have a handful of policies.
     return len(evaluation_steps(policy, steps))
-
-
-def _disk(spec: RunSpec, checkpoints: list[int], states: list[int]) -> int:
-    points = _evaluations(spec.evaluation, spec.steps) * len(spec.corpora) * _BYTES_A_POINT
-    return _state_bytes(spec) // 3 * len(checkpoints) + _state_bytes(spec) * len(states) + points
-
-
-def _state_bytes(spec: RunSpec) -> int:
-    """Bytes of the weights and both moments."""
-    return 12 * model_size(spec.model, spec.sequence_length).total

@@ -17,7 +17,7 @@ from pipeline.question.presets import models
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.artifacts import Machine
 from pipeline.study.collect import of_domain, read_points, schedules
-from pipeline.study.fits import read_back_test, read_fits
+from pipeline.study.fits import points_digest, read_back_test, read_fits
 from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from pipeline.study.target import Target, find_target
 from training.corpora.manifest import Manifest
@@ -103,6 +103,11 @@ class Context:
     def points(self) -> pd.DataFrame:
         """Collected points of the domain that is asked about. Raises StudyError: nothing is collected."""
         return of_domain(read_points(self.study), self.question)
+
+    @cached_property
+    def points_digest(self) -> str:
+        """`points_digest` of the points."""
+        return points_digest(self.points)
 
     @cached_property
     def schedules(self) -> dict[Hashable, Schedule]:

@@ -174,10 +174,10 @@ def fit_file(study: Study, corpus: str, law: str) -> Path:
     return study.folder / study.fitted("fits") / f"{corpus}-{law}.json"
 
 
-def refuse_other_points(study: Study, points: pd.DataFrame) -> None:
-    """Raise StudyError where the fits have read other points than there are now; studies of old do not say."""
+def refuse_other_points(study: Study, digest: str) -> None:
+    """Raise StudyError where the fits read points of another digest than there are now; studies of old do not say."""
     path = study.folder / study.fitted(POINTS)
-    if path.exists() and read_text(path).strip() != points_digest(points):
+    if path.exists() and read_text(path).strip() != digest:
         raise StudyError(f"{path.parent}: fitted to other points than there are now; run cptlaw fit {study.folder}")
 
 

@@ -49,7 +49,6 @@ from pipeline.study.fits import (
     first_mixture,
     fit_all,
     keep_errors,
-    points_digest,
     refuse_other_points,
     trust,
     weights,
@@ -198,7 +197,7 @@ class LawGoal(Goal):
             },
             changes=changes,
             gain=gain,
-            points=points_digest(context.points),
+            points=context.points_digest,
         )
         recommendation.write(context.study)
         return recommendation
@@ -257,7 +256,7 @@ class LawGoal(Goal):
         # Answers of older versions know the number of points alone.
         known = {corpus: {law: n for law, n in of.items() if law in laws} for corpus, of in answer.fit_points.items()}
         same = are_all_fitted(known, points, laws)
-        if not (answer.points == points_digest(points) if answer.points else same):
+        if not (answer.points == context.points_digest if answer.points else same):
             return "it was not fitted to the points that there are now"
         with contextlib.suppress(StudyError):
             counts = {corpus: {law: fit.n_points for law, fit in of.items()} for corpus, of in context.fits.items()}
@@ -344,7 +343,7 @@ def _refuse_phases(question: Question) -> None:
 def answering_laws(context: Context) -> AnsweringLaws:
     """The average of the laws of each corpus by held-out errors, or the first law where nothing could be held out."""
     points, fits = context.points, context.fits
-    refuse_other_points(context.study, points)
+    refuse_other_points(context.study, context.points_digest)
     question = with_tried_peaks(context.question.with_laws(fits), context.plan)
     target, weight = find_target(question, points), {}
     for corpus, of_law in fits.items() if len(question.law) > 1 else ():

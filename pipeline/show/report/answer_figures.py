@@ -91,7 +91,7 @@ def _around_answer(
 def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:
     """Name -> the laws of general and domain, and a colour: what gave the answer, then each law alone."""
     general, domain = (evidence.law_of(corpus) for corpus in evidence.corpora)
-    alone = {law: ((law, law), evidence.colour(law)) for law in evidence.laws}
+    alone = {law: ((law, law), evidence.colours[law]) for law in evidence.laws}
     if general == domain:
         return {general: alone[general], **alone}
     return {f"{general} on {evidence.general}, {domain} on {evidence.domain}": ((general, domain), BLACK), **alone}
@@ -105,7 +105,7 @@ def agreement(evidence: Evidence) -> Figure | None:
     for corpus in evidence.corpora:
         losses, errors, measured, missed = [], [], [], [[0.0]]
         for law in reversed(evidence.laws):
-            colour = evidence.colour(law)
+            colour = evidence.colours[law]
             rows = selected(evidence.points, corpus, section(evidence.question, law))
             rows = rows.iloc[:: 1 + len(rows) * len(evidence.laws) // MOST_POINTS]
             y, x = predicted(evidence, evidence.fits[law][corpus], rows), rows["loss"].to_numpy()
@@ -132,7 +132,7 @@ def agreement(evidence: Evidence) -> Figure | None:
         y = axis("error of the prediction", range=limits(np.concatenate(missed)), ticksuffix="%")
         traces = [line(bounds, [0, 0], GREY, "dash", 1.2), *errors]
         panels.append(panel(f"Loss on {corpus}", "Predicted ÷ measured − 1", traces, x, y, 330))
-    keys = [Key(law, evidence.colour(law), "dot") for law in evidence.laws]
+    keys = [Key(law, evidence.colours[law], "dot") for law in evidence.laws]
     keys += [Key("confirmation, with 90% interval", GREY, "diamond")] if evidence.confirmations else []
     return Figure([*keys, Key("perfect prediction", GREY, "dashed")], panels)
 
@@ -149,7 +149,7 @@ def places(evidence: Evidence) -> Figure | None:
     predicted, low, high, measured = ([getattr(place, name) for place in own] for name in names)
     deviations = [place.sd or 0.0 for place in own]
     below, above = np.subtract(measured, deviations), np.add(measured, deviations)
-    colour = evidence.colour(evidence.law_of(corpus))
+    colour = evidence.colours[evidence.law_of(corpus)]
     runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}") | {"error_y": bar(below, measured, above)}
     bounds = limits([*measured, *below, *above, *predicted], low, high)
     traces = [band(x, low, high, colour), line([x[outcome.at]] * 2, bounds, BLACK, "solid", 1)]

@@ -12,6 +12,7 @@ from fitting import LAWS, Fit, LawAverage, PointsError, with_areas
 from fitting.law_average import AVERAGE, LEAST_LOSS
 from pipeline.goals.active.history import DesignRound, read_rounds
 from pipeline.goals.registry import goal_of
+from pipeline.plan.cost import Cost, costs
 from pipeline.question.design import with_peak
 from pipeline.question.schema import LawConfig, Question
 from pipeline.show.conclusion import Conclusion, conclude
@@ -190,10 +191,16 @@ class Evidence:
         """The fitted laws, the one that answered for a corpus first."""
         return sorted(self.laws, key=lambda law: law != self.law_of(corpus))
 
-    def colour(self, law: str) -> str:
-        """The colour of a law, the same in every figure and table."""
-        laws = list(self.question.law)
-        return LAW_COLOURS[laws.index(law) % len(LAW_COLOURS)] if law in laws else BLACK
+    @cached_property
+    def colours(self) -> dict[str, str]:
+        """Law -> its colour, the same in every figure and table."""
+        colours = {law: LAW_COLOURS[number % len(LAW_COLOURS)] for number, law in enumerate(self.question.law)}
+        return colours | {AVERAGE: BLACK}
+
+    @cached_property
+    def costs(self) -> list[Cost]:
+        """What the planned runs cost."""
+        return costs(self.plan, None, self.context.question)
 
     @property
     def domain_ratio(self) -> float | None:

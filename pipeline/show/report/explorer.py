@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,12 @@ from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target
 
 ROLES = ("general", "domain")
+LEGEND = [
+    Key("loss before CPT", GREY, "dashed"),
+    Key("largest loss within the tolerance", BLACK, "dotted"),
+    Key("the answer, with 90% intervals", BLACK, "ring"),
+    Key("90% prediction interval", GREY, "band"),
+]
 _TOLERANCES, _SIZES, _LENGTHS = 41, 7, 9
 """Positions of each slider, beside those of the question and of the measured models."""
 _CURVE = np.linspace(0.0, 1.0, 51)
@@ -50,8 +56,20 @@ class Length(TypedDict):
     at: dict[str, dict[str, float]]
 
 
-def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
-    """The answers at all positions of the sliders, for web/explorer.js.
+class Explorer(NamedTuple):
+    """The section of the sliders."""
+
+    data: dict[str, Any]
+    """The answers at all positions of the sliders, for web/explorer.js."""
+    sliders: list[tuple[str, str, int, int]]
+    """Name, label, number of positions and the first one."""
+    legend: list[Key]
+    panels: list[tuple[str, Panel]]
+    """Empty plots, to which the script adds."""
+
+
+def explorer(evidence: Evidence) -> Explorer | None:
+    """The section of the sliders.
 
     None where there is no answer yet, or where its laws read a column that is unknown of a run that was not trained.
     """
@@ -75,7 +93,7 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
     asked, inks = content.target, dict(zip(ROLES, CORPUS_COLOURS))
     inks |= {f"{role}_band": band([], [], [], colour)["fillcolor"] for role, colour in inks.items()}
     *curves, tokens = (made.spec["layout"] for made in _panels(evidence, [1e9 * length["D"] for length in lengths]))
-    return {
+    data = {
         "names": dict(zip(ROLES, evidence.corpora)),
         "tolerances": tolerances,
         "sizes": [{**size, "beyond": _beyond(fits, {role: {"N": size["N"]} for role in fits})} for size in sizes],
@@ -93,24 +111,13 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
         "inks": {**inks, "answer": BLACK, "before": GREY, "cap": BLACK},
     }
 
-
-def explorer_parts(evidence: Evidence, data: dict[str, Any]) -> dict[str, Any]:
-    """Sliders, keys and empty plots of the section, to which the script adds."""
     labels = {
         "tolerances": f"Tolerance: the allowed loss increase on {evidence.general}",
         "sizes": "N, the non-embedding parameters of the model",
         "lengths": "D, the tokens of the CPT run",
     }
-    return {
-        "sliders": [(name, label, len(data[name]), data["start"][name]) for name, label in labels.items()],
-        "legend": [
-            Key("loss before CPT", GREY, "dashed"),
-            Key("largest loss within the tolerance", BLACK, "dotted"),
-            Key("the answer, with 90% intervals", BLACK, "ring"),
-            Key("90% prediction interval", GREY, "band"),
-        ],
-        "panels": list(zip((*ROLES, "map"), _panels(evidence, [1e6, 1e7]))),
-    }
+    sliders = [(name, label, len(data[name]), data["start"][name]) for name, label in labels.items()]
+    return Explorer(data, sliders, LEGEND, list(zip((*ROLES, "map"), _panels(evidence, [1e6, 1e7]))))
 
 
 def _sizes(evidence: Evidence, target: Target) -> list[Size]:

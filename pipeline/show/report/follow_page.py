@@ -10,7 +10,7 @@ from pipeline.goals.ratio.following import FollowedRun
 from pipeline.show.following import headline, losses_table, position_lines, verdict_items
 from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
 from pipeline.show.report.marks import Figure, Key, Mark, axis, band, dots, limits, line, panel
-from pipeline.show.report.page import links_beside, page
+from pipeline.show.report.page import page
 from pipeline.show.table import Table
 from pipeline.study.folder import Study
 from training.durable import write_whole
@@ -26,8 +26,8 @@ def write_follow_page(study: Study, run: FollowedRun) -> Path:
     lines = [item for item in items if isinstance(item, str)]
     tables = [*(item for item in items if isinstance(item, Table)), losses_table(run, 1000)]
     content = page(
-        "follow.html", study.folder.resolve().name, headline(run), " ".join(f"{one}." for one in lines), lines=lines,
-        tables=tables, curves=_curves(run), links=links_beside(study.folder, place),
+        "follow.html", (study.folder, place), headline(run), " ".join(f"{one}." for one in lines), lines=lines,
+        tables=tables, curves=_curves(run),
     )  # fmt: skip
     path = study.folder / place
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ def ratio_curves(evidence: Evidence) -> Figure | None:
     for corpus in evidence.corpora:
         panels += [*_target_panel(evidence, corpus), *_fitted_size_panels(evidence, corpus)]
     first = {evidence.law_of(corpus) for corpus in evidence.corpora}
-    keys = [Key(law, evidence.colour(law), "line" if law in first else "dashed") for law in evidence.laws]
+    keys = [Key(law, evidence.colours[law], "line" if law in first else "dashed") for law in evidence.laws]
     keys += [Key("90% interval", GREY, "band"), Key("beyond the fitted ratios", GREY, "thin")]
     keys += [Key("end of a fitted run", GREY, "dot"), Key("loss before CPT", GREY, "dashed")]
     if evidence.confirmations:
@@ -99,7 +99,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
             tested = evidence.tested
             errors = None if tested is None else prediction_errors(tested, corpus, fit, target.N, target.D)
             sides += fit.predict_interval(frame, 0.9, errors)
-            bands.append(band(100 * RATIOS, sides[1], sides[2], evidence.colour(law)))
+            bands.append(band(100 * RATIOS, sides[1], sides[2], evidence.colours[law]))
         curves += sides
         # Where the run is all domain, or all general, losses leave the range that an answer is sought in.
         near = _seen(evidence, law, corpus) & (RATIOS >= OUTERMOST) & (RATIOS <= 1 - OUTERMOST)
@@ -175,7 +175,7 @@ def _fitted_curves(
 
 def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) -> list[Mark]:
     """The curve of a law over RATIOS, thin outside the fitted ratios."""
-    dash, colour = "solid" if law == evidence.law_of(corpus) else "dash", evidence.colour(law)
+    dash, colour = "solid" if law == evidence.law_of(corpus) else "dash", evidence.colours[law]
     hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
     # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
     seen = np.where(_seen(evidence, law, corpus), losses, np.nan)

@@ -25,16 +25,26 @@ WEB = Path(__file__).parent / "web"
 
 
 def page(
-    template: str, study: str, headline: str, summary: str, explorer: dict[str, Any] | None = None, /, **content: Any
+    template: str,
+    place: tuple[Path, str],
+    headline: str,
+    summary: str,
+    explorer: dict[str, Any] | None = None,
+    several: bool = False,
+    /,
+    **content: Any,
 ) -> str:
     """The whole file: a template of templates/ that sets `head` and `body`, filled with plain text, tables and figures.
 
+    `place` is the study's folder and the page's path in it; with `several` domains report.html is the page of all.
     `summary` is for search engines and scripts: the meta description and #summary. `explorer` is what the sliders read.
     """
+    folder, own = place
     figures: list[Figure] = []
     sections: list[tuple[str, str]] = []
     # The template adds to both what it shows, in its order.
     filled = {**content, "summary": summary, "figures": figures, "sections": sections}
+    filled["links"] = _links_beside(folder, own, several)
     parts: Any = _JINJA.get_template(template).make_module(filled)
     held: dict[str, Any] = {"figures": [panel.spec for shown in figures for panel in shown.panels]}
     if explorer is not None:
@@ -47,12 +57,13 @@ def page(
     early = _file("head.js")
     assert not any("</script" in script.lower() for script in (early, *scripts))
     return _JINJA.get_template("page.html").render(
-        study=study, headline=headline, summary=summary, head=parts.head, body=parts.body, sections=sections, data=data,
-        policy=_policy([early, *scripts]), early=early, style=_file("page.css"), scripts=scripts,
+        study=folder.resolve().name, headline=headline, summary=summary, head=parts.head, body=parts.body,
+        sections=sections, data=data, policy=_policy([early, *scripts]), early=early, style=_file("page.css"),
+        scripts=scripts,
     )  # fmt: skip
 
 
-def links_beside(folder: Path, own: str, several: bool = False) -> list[tuple[str, str]]:
+def _links_beside(folder: Path, own: str, several: bool) -> list[tuple[str, str]]:
     """Address and words of the links from a page, by its place in the folder, to the study's other pages."""
     pages = {"report.html": "all domains" if several else "the study", "tables.html": "the papers' tables"}
     pages["follow.html"] = "the followed run"

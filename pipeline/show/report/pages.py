@@ -9,7 +9,7 @@ from pipeline.show.conclusion import Conclusion
 from pipeline.show.report.colours import CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import Figure, Key, axis, bar, dots, name_axis, panel
-from pipeline.show.report.page import links_beside, page
+from pipeline.show.report.page import page
 from pipeline.show.report.study_page import study_page
 from pipeline.show.report.tables import record
 from pipeline.show.report.weights_page import weights_page
@@ -70,9 +70,9 @@ def _domains_page(context: Context) -> str:
     answered = sum(answer.content is not None for answer in answers)
     known = [answer for answer in answers if answer.domain_ratio is not None]
     return page(
-        "domains.html", name, f"{len(answers)} domains, each beside {general}: {answered} answered",
+        "domains.html", (folder, "report.html"), f"{len(answers)} domains, each beside {general}: {answered} answered",
         " ".join(_sentence(answer, name) for answer in answers),
-        links=links_beside(folder, "report.html", True), cards=[_card(folder, answer) for answer in answers],
+        None, True, cards=[_card(folder, answer) for answer in answers],
         ratios=_ratios(known) if known else None, answers=_table(answers, general),
         **record(Evidence(dataclasses.replace(context, study=Study(folder)))),
     )  # fmt: skip

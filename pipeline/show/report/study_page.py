@@ -9,10 +9,10 @@ from pipeline.question.phases import pieces
 from pipeline.show.report.answer_figures import agreement, places, rounds, trade_off_curve
 from pipeline.show.report.colours import CORPUS_COLOURS
 from pipeline.show.report.evidence import Evidence
-from pipeline.show.report.explorer import explorer_data, explorer_parts
+from pipeline.show.report.explorer import explorer
 from pipeline.show.report.loss_figures import loss_curves, ratio_curves
-from pipeline.show.report.page import links_beside, page
-from pipeline.show.report.tables import dates, held_out, parameters, record, spent
+from pipeline.show.report.page import page
+from pipeline.show.report.tables import StudyTables, study_tables
 from pipeline.show.tables import answer_table, candidates_table, confirmation_table
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.number_format import laws_used, percent, quantity, weights_used
@@ -20,20 +20,21 @@ from pipeline.study.number_format import laws_used, percent, quantity, weights_u
 
 def study_page(evidence: Evidence) -> str:
     """The page as HTML."""
-    study, content, explored = evidence.study, evidence.recommendation, explorer_data(evidence)
+    study, content, explored = evidence.study, evidence.recommendation, explorer(evidence)
+    tables = study_tables(evidence)
     figures = (ratio_curves, trade_off_curve, places, rounds, loss_curves, agreement)
     rows = evidence.confirmations
     return page(
-        "study.html", study.folder.resolve().name, evidence.conclusion.headline, answer_sentence(evidence), explored,
+        "study.html", (study.folder, study.answer("report.html")), evidence.conclusion.headline,
+        answer_sentence(evidence), explored and explored.data, bool(evidence.question.corpora.domains),
         evidence=evidence,
-        links=links_beside(study.folder, study.answer("report.html"), bool(evidence.question.corpora.domains)),
-        answer=_answer(evidence, content) if content else None,
-        explored=explored and explorer_parts(evidence, explored),
+        answer=_answer(evidence, content, tables) if content else None,
+        explored=explored,
         confirmation=confirmation_table(rows) if rows else None,
-        held_out=held_out(evidence),
-        parameters=parameters(evidence) if evidence.fits else [],
+        held_out=tables.held_out,
+        parameters=tables.parameters,
         warnings=_warnings(evidence),
-        **{figure.__name__: figure(evidence) for figure in figures}, **record(evidence),
+        **{figure.__name__: figure(evidence) for figure in figures}, **tables.record,
     )  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def _mixture(evidence: Evidence, ratio: float) -> str:
     return f"{percent(ratio)} {evidence.domain} and {percent(1 - ratio)} {evidence.general}"
 
 
-def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
+def _answer(evidence: Evidence, content: Recommendation, tables: StudyTables) -> dict[str, Any]:
     """What the head of the page shows: parts of a bar, cards, tables."""
     ratio, low, high = evidence.domain_ratio, content.low or 0.0, content.high or 0.0
     parts = []
@@ -96,14 +97,14 @@ def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
     return {
         "parts": parts,
         "interval": (low, high),
-        "cards": _cards(evidence, content),
+        "cards": _cards(evidence, content, tables),
         "table": answer_table(f"The answer, {content.target.model}", content, evidence.answered, colours),
         "note": note,
         "candidates": candidates_table(content, evidence.domain, {row.model: row.measured for row in own}),
     }
 
 
-def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, str, str]]:
+def _cards(evidence: Evidence, content: Recommendation, tables: StudyTables) -> list[tuple[str, str, str, str]]:
     """Name, value, more and address of each card."""
     target = content.target
     weights = "; ".join(f"on {corpus} {weights_used(of_law)}" for corpus, of_law in content.weights.items() if of_law)
@@ -118,8 +119,8 @@ def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, 
         ("Tokens", quantity(target.D * 1e9), f"{batch}", ""),
         ("Peak learning rate", f"{phase.peak_learning_rate:g}", f"schedule: {schedule}", ""),
         ("Confirmed", known.verdict, known.inside, ""),
-        ("Cost", *spent(evidence, target), ""),
-        ("Date", *dates(evidence), ""),
+        ("Cost", *tables.spent, ""),
+        ("Date", *tables.dates, ""),
         ("Law", " and ".join(dict.fromkeys(content.law.values())), tested, ""),
         ("Binding constraint", content.binding, _asked(evidence, content), ""),
     ]

@@ -4,10 +4,10 @@ import datetime
 import itertools
 from collections import Counter, defaultdict
 from importlib.metadata import version
+from typing import NamedTuple
 
 from fitting import LAWS, LawAverage
 from fitting.schedule import LAMBDA
-from pipeline.plan.cost import costs
 from pipeline.show.report.colours import CORPUS_COLOURS
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.table import Table
@@ -36,10 +36,37 @@ _COUNTED = (
     "Tokens and FLOPs are those of the whole plan, evaluations included. Time is the sum over all attempts that "
     "ended, parallel runs counted each."
 )
+
+
+class StudyTables(NamedTuple):
+    """The tables that only the page of a study has."""
+
+    parameters: list[Table]
+    held_out: Table | None
+    spent: tuple[str, str]
+    """What the answer cost, for a card."""
+    dates: tuple[str, str]
+    """When its runs were made, for a card."""
+    record: dict[str, Table | bool]
+    """As templates/provenance.html shows it."""
+
+
 _FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}
 
 
-def parameters(evidence: Evidence) -> list[Table]:
+def study_tables(evidence: Evidence) -> StudyTables:
+    """All tables of a study's page."""
+    content = evidence.recommendation
+    return StudyTables(
+        parameters=_parameters(evidence) if evidence.fits else [],
+        held_out=_held_out(evidence),
+        spent=_spent(evidence, content.target) if content else ("not known", "there is no answer yet"),
+        dates=_dates(evidence),
+        record=record(evidence),
+    )
+
+
+def _parameters(evidence: Evidence) -> list[Table]:
     """The points and the quality of each fit, then by corpus every parameter with its interval."""
     fits, tables = [], []
     for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
@@ -48,7 +75,7 @@ def parameters(evidence: Evidence) -> list[Table]:
             fit, section = evidence.fits[law][corpus], evidence.question.law.get(law)
             if isinstance(fit, LawAverage) or section is None:
                 continue
-            named = (law, evidence.colour(law))
+            named = (law, evidence.colours[law])
             read = (f"{fit.n_points:,}", str(fit.n_runs), str(max(section.from_step, 1)))
             quality = (f"{fit.metrics['r2']:.4f}", f"{fit.metrics['mae']:.4f}")
             fits.append([(corpus, colour), named, *read, percent(section.min_ratio), *quality])
@@ -66,7 +93,7 @@ def parameters(evidence: Evidence) -> list[Table]:
     return [Table("Fits", columns, fits, _INTERVALS, left=2), *tables]
 
 
-def held_out(evidence: Evidence) -> Table | None:
+def _held_out(evidence: Evidence) -> Table | None:
     """The errors of each law on held-out points; None before there are any."""
     if evidence.tested is None or evidence.tested.empty:
         return None
@@ -78,14 +105,14 @@ def held_out(evidence: Evidence) -> Table | None:
             own = errors.loc[chosen, "error"]
             if not own.empty:
                 cells = (f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}")
-                rows.append([(corpus, colour), words, (law, evidence.colour(law)), *cells])
+                rows.append([(corpus, colour), words, (law, evidence.colours[law]), *cells])
     columns = ["corpus", "held out", "law", "mean error", "largest error", "points"]
     return Table("Held-out errors of the laws", columns, rows, _REFITTED, left=3)
 
 
-def spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
+def _spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
     """What the answer cost against one run of its target, and in all, for a card."""
-    groups = costs(evidence.plan, None, evidence.context.question)
+    groups = evidence.costs
     own = next((run.spec for run in evidence.plan if run.model == target.model), None)
     if own is None or not groups:
         return "not known", "the plan has no run of that model"
@@ -101,7 +128,7 @@ def spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
     return f"{times:.3g} times that run", f"FLOPs of the runs for the fit, with pre-training; {'; '.join(parts)}"
 
 
-def dates(evidence: Evidence) -> tuple[str, str]:
+def _dates(evidence: Evidence) -> tuple[str, str]:
     """The day of the last run, and the first start and last end, for a card."""
     times = _times(evidence)
     if not times:
@@ -140,7 +167,7 @@ def _measured_cost(evidence: Evidence) -> Table:
     for run in evidence.plan:
         whole = evidence.study.state(run) == "done" if last is None else last.get(run.name) == run.spec.steps
         done[run.role, run.model] += whole
-    groups = costs(evidence.plan, None, evidence.context.question)
+    groups = evidence.costs
     keys = [(group.role, group.model) for group in groups]
     times = [*(seconds.get(key, 0.0) for key in keys), sum(seconds.values())]
     rows = [

@@ -3,7 +3,7 @@
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.show.report.colours import series_colours
 from pipeline.show.report.evidence import Evidence
-from pipeline.show.report.page import links_beside, page
+from pipeline.show.report.page import page
 from pipeline.show.report.tables import record
 from pipeline.show.report.weights_figures import (
     confirmation_curves,
@@ -38,8 +38,7 @@ def weights_page(evidence: Evidence) -> str:
     ink = series_colours(list(mixture))
     collected = (study.folder / "points.parquet").exists()
     return page(
-        "weights.html", study.folder.resolve().name, _headline(content, mixture), _summary(content, comparison),
-        links=links_beside(study.folder, "report.html"),
+        "weights.html", (study.folder, "report.html"), _headline(content, mixture), _summary(content, comparison),
         parts=[(f"{percent(weight)} {domain}", weight, ink[domain]) for domain, weight in mixture.items()],
         content=content,
         by_method=content and weights_by_method(content),

@@ -186,7 +186,7 @@ def test_every_table_is_there_with_its_verdict_and_a_button(tmp_path: Path) -> N
         Result("dcpt-1", table, cells, HOLDS, "1 of 1 pairs.", f"A note of {HOSTILE}."),
         Result("dcpt-8", table, cells.iloc[:0], UNKNOWN, "Not made: no points."),
     ]
-    (tmp_path / "tables.html").write_text(tables_page("six", made, "From a test."))
+    (tmp_path / "tables.html").write_text(tables_page(tmp_path / "six", made, "From a test."))
     page = Page(tmp_path / "tables.html")
     for words in ("2 tables of the papers: holds: 1; cannot be judged: 1.", "From a test.", f"A note of {HOSTILE}.",
                   "general R2, paper", "0.9700", "Not made: no points.", "by what the paper states"):  # fmt: skip
