@@ -16,6 +16,7 @@ from pathlib import Path
 from conf import options
 from pipeline.plan.model_shape import MODEL_FILES, hub_directory
 from pipeline.question.messages import ConfigError, nearest
+from pipeline.question.presets import HUB
 from training.base_model.base_model import BaseModel
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import SEPARATOR
@@ -50,15 +51,6 @@ PACKAGES = {
     )
 }
 """Name of a model, also a file of conf/model -> where its weights come from."""
-
-HUB = {
-    "gpt2": "openai-community/gpt2",
-    "gpt2-large": "openai-community/gpt2-large",
-    **{f"qwen1.5-{size.lower()}": f"Qwen/Qwen1.5-{size}" for size in ("0.5B", "1.8B", "4B")},
-    **{f"qwen2.5-{size.lower()}": f"Qwen/Qwen2.5-{size}" for size in ("0.5B", "1.5B", "3B")},
-    **{f"qwen3-{size.lower()}": f"Qwen/Qwen3-{size}-Base" for size in ("0.6B", "1.7B", "4B")},
-}
-"""Name of a model, also a shape of conf/model -> the base model of the hub that has this shape."""
 
 
 def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Path, BaseModel]:

@@ -50,8 +50,8 @@ def check_memory(question: Question, runs: Iterable[PlannedRun]) -> None:
 
 
 def _on_gpu(question: Question) -> bool:
-    elsewhere = question.launcher.elsewhere
-    return bool(question.launcher.slurm.gpus if elsewhere else gpus())
+    launcher = question.launcher
+    return bool(launcher.slurm.gpus if launcher.elsewhere else gpus() or launcher.device)
 
 
 def _line(question: Question, model: str, spec: RunSpec) -> str:

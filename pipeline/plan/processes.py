@@ -108,10 +108,11 @@ def process_memory(question: Question, *, here: bool = True) -> float | None:
     together = (1 if launcher.elsewhere else workers(question)) * parallel.processes // nodes
     visible = visible_gpus() if here else []
     given = launcher.device_memory and 1e9 * launcher.device_memory
-    if visible or (launcher.elsewhere and launcher.slurm.gpus):
+    if visible or launcher.device or (launcher.elsewhere and launcher.slurm.gpus):
         sizes = [gpu.memory for gpu in visible]
         each = given or (None if None in sizes or not sizes else min(filter(None, sizes)))
-        together = 1 if launcher.elsewhere else -(-together // len(visible))
+        # Of GPUs that are named, but not of this machine, each run has its own.
+        together = 1 if launcher.elsewhere or not visible else -(-together // len(visible))
     else:
         each = given or (_main_memory() if here else None)
     return each and each / max(together, 1)

@@ -13,7 +13,7 @@ from pipeline.question.design import with_peak
 from pipeline.question.evaluation_budget import within_budget
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import branch_phase, mixtures_of, pieces, replicated
-from pipeline.question.presets import models
+from pipeline.question.presets import models, published_shape
 from pipeline.question.schema import ModelConfig, PhaseConfig, Question
 from pipeline.question.schema.training import BranchConfig
 from pipeline.question.variants import variants
@@ -186,8 +186,12 @@ def pretraining_run(context: Context, model: ModelConfig) -> PlannedRun:
 
 
 def shape_of(context: Context, model: ModelConfig) -> Architecture:
-    """The architecture of a model of the question, with the vocabulary of the prepared corpora."""
+    """The architecture of a model of the question, with the vocabulary of the prepared corpora.
+
+    Before prepare a base model of the hub has its published shape, so that an estimate downloads no weights.
+    """
     question, manifest = context.question, context.manifest
+    model = model if manifest.tokenizer else published_shape(model.path) or model
     end = manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0
     lengths = [question.sequence_length]
     lengths += [part.sequence_length for part in (question.pretrain, question.continual, question.target)]
@@ -217,6 +221,8 @@ def _initial_weights(
     context: Context, model: ModelConfig, parent: PlannedRun | None, transfer: int | None
 ) -> tuple[Architecture, Initial, str, float]:
     """(shape, initial weights, their folder, last learning rate) for a continual run, from a run or a directory."""
+    if parent is None and not context.manifest.tokenizer and published_shape(model.path):
+        return shape_of(context, model), Initial("directory", fingerprint="not fetched"), str(model.path), 0.0
     if parent is None:
         directory = directory_of(model)
         shape, fingerprint = _read_directory(directory, tuple(file.stat().st_mtime_ns for file in directory.glob("*")))

@@ -15,6 +15,16 @@ from pipeline.question.schema.answers import DesignConfig
 from pipeline.question.schema.execution import LauncherConfig, TrackingConfig
 from training.keys import allowed_values
 
+HUB = {
+    "gpt2": "openai-community/gpt2",
+    "gpt2-large": "openai-community/gpt2-large",
+    "llama-3.2-1b": "meta-llama/Llama-3.2-1B",
+    **{f"qwen1.5-{size.lower()}": f"Qwen/Qwen1.5-{size}" for size in ("0.5B", "1.8B", "4B")},
+    **{f"qwen2.5-{size.lower()}": f"Qwen/Qwen2.5-{size}" for size in ("0.5B", "1.5B", "3B")},
+    **{f"qwen3-{size.lower()}": f"Qwen/Qwen3-{size}-Base" for size in ("0.6B", "1.7B", "4B")},
+}
+"""Name of a model, also a shape of conf/model -> the base model of the hub that has this shape."""
+
 
 def models(question: Question) -> tuple[list[ModelConfig], ModelConfig]:
     """The models that the fit trains, in the order of the ladder, and the target model."""
@@ -31,13 +41,28 @@ def preset(name: str, data: str = "data") -> ModelConfig:
         ConfigError: no such file, or one that needs a path.
     """
     if "/" in name:
-        return ModelConfig(name=Path(name).name.lower(), path=name)
+        return ModelConfig(name=name_in_tables(name), path=name)
     names = options("model")
     if name not in names:
         allowed = f"{', '.join(names)}, a Hugging Face directory like ./NAME, or a hub name, ORG/NAME"
         raise ConfigError([f"ladder: {name!r} is not a model; allowed: {allowed}{nearest(name, names)}"])
     file = CONF / "model" / f"{name}.yaml"
     return copy.deepcopy(_model_of(file, file.stat().st_mtime_ns, data))
+
+
+def name_in_tables(entry: str) -> str:
+    """The name of a model of the ladder in run folders and tables.
+
+    >>> name_in_tables("Qwen/Qwen1.5-0.5B"), name_in_tables("qwen2-0.3m")
+    ('qwen1.5-0.5b', 'qwen2-0.3m')
+    """
+    return Path(entry).name.lower() if "/" in entry else entry
+
+
+def published_shape(path: str | None) -> ModelConfig | None:
+    """The file of conf/model with the shape of a base model of the hub; None: there is none, or `path` is a folder."""
+    name = next((name for name, hub in HUB.items() if hub == path), None)
+    return preset(name) if name and not Path(path or "").is_dir() else None
 
 
 @functools.cache

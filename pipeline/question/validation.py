@@ -11,7 +11,7 @@ from pipeline.question.design import design_problems, is_active
 from pipeline.question.messages import ConfigError, unknown_choice
 from pipeline.question.phase_problems import phase_problems
 from pipeline.question.phases import branch_phase, pieces, replicated
-from pipeline.question.presets import kinds, laws, models
+from pipeline.question.presets import kinds, laws, models, name_in_tables
 from pipeline.question.schema import GOAL_KINDS, CorporaConfig, ModelConfig, PhaseConfig, Question
 from pipeline.question.schema.execution import LauncherConfig
 from pipeline.question.slurm_options import slurm_problems
@@ -50,7 +50,7 @@ def _own_problems(question: Question, goal_problems: Check) -> Iterator[str]:
     of_keys = [line for line in of_keys if not line.startswith("corpora.sources.")]
     yield from of_keys
     for name in ("pretrain", "continual"):
-        if name == "continual" or question.ladder or not question.model.path:
+        if name == "continual" or _pretrains(question):
             # What the runs for the fit have of the target is said of the target.
             lines = _phase_problems(name, question)
             yield from (line for line in lines if line.replace("continual.", "target.", 1) not in of_keys)
@@ -71,6 +71,15 @@ def _own_problems(question: Question, goal_problems: Check) -> Iterator[str]:
     yield from _goal_problems(question)
     yield from goal_problems(question)
     yield from design_problems(question)
+
+
+def _pretrains(question: Question) -> bool:
+    """Whether a model of the question has no weights yet; of an unknown one, which another line names, as if."""
+    try:
+        ladder, target = models(question)
+    except ConfigError:
+        return True
+    return not all(model.path for model in [*ladder, target])
 
 
 def _goal_problems(question: Question) -> Iterator[str]:
@@ -248,7 +257,7 @@ def _corpus_problems(corpora: CorporaConfig) -> Iterator[str]:
 
 def _dense_problems(question: Question) -> Iterator[str]:
     domains = question.corpora.domains or [question.corpora.domain]
-    ladder = question.ladder or [question.model.name]
+    ladder = [*map(name_in_tables, question.ladder)] or [question.model.name]
     for domain, model in question.dense.items():
         if domain not in domains:
             yield f"dense: {domain!r}; allowed: {', '.join(domains)}"

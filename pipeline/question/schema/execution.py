@@ -58,7 +58,8 @@ class LauncherConfig:
     """GB (10^9 bytes) of a GPU, or without GPUs of a machine; null: of this machine. What does not fit is computed in
     smaller micro-batches, then with activation checkpointing."""
     device: str | None = None
-    """Name of the GPUs, like H100, whose peak gives an assumed time where no speed is known; null: of this machine."""
+    """Name of the GPUs, like H100, whose peak gives an assumed time where no speed is known, and whose memory
+    device_memory then is; null: of this machine."""
     resume_every: Step = 200
     """Steps between saved states to resume from; 0: none by steps."""
     resume_minutes: Annotated[float, between(0, 1_000_000)] = 10.0

@@ -19,10 +19,10 @@ from transformers import PreTrainedModel
 from conf import options
 from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
-from pipeline.plan.base_model import HUB, NOTE, PACKAGES, download
+from pipeline.plan.base_model import NOTE, PACKAGES, download
 from pipeline.plan.prepare import prepare_corpora
 from pipeline.plan.runs import data_folder, planned_runs
-from pipeline.question.presets import preset
+from pipeline.question.presets import HUB, preset
 from pipeline.study.context import context_of
 from tests.pipeline.small import refused, small_words
 from tests.pipeline.tiny_model import END_OF_TURN, tiny_model
