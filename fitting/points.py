@@ -186,11 +186,22 @@ def not_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int, fixed: Col
     for name, parameter in law.varies.items():
         if parameter in fixed or len(np.unique(x[name])) > 1:
             continue
-        only = f"{ {'N': 'one size', 'r': 'one ratio'}.get(name, 'one value') } only ({name} = {x[name][0]:g})"
+        only = f"{ {'N': 'one size', 'r': 'one ratio'}.get(name, 'one value') } only ({name} = {x[name][0]:g}"
+        only += ", in billions of parameters)" if name == "N" else ")"
         simpler = "dynamics" if "s1" in law.columns else "chinchilla"
         advice = f"fit {simpler}, or add runs at another ratio" if name == "r" else f"add runs at another {name}"
-        advice = f"fit power or rectified, or {advice}" if law.columns == ("N", "D") and name == "N" else advice
+        if name == "N":
+            advice = f"{_of_one_size(law, parameter)}, or {advice}"
         yield f"{only}: {law.name} needs two or more; {advice}"
+
+
+def _of_one_size(law: Law, exponent: str) -> str:
+    """What fits points of one size that a law of sizes is asked to fit."""
+    if law.columns == ("N", "D"):
+        return "fit power or rectified"
+    if "s1" in law.columns:
+        return f"fit {'transfer-anchored' if 'loss_before' in law.columns else 'dynamics'}"
+    return f"fix={{A: 0, {exponent}: 0.3}} leaves out its term of sizes"
 
 
 def mixture_columns(points: pd.DataFrame) -> list[str]:

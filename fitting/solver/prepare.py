@@ -107,7 +107,8 @@ def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Prepared:
         raise PointsError(
             lacking[0] + ("; few=True lets the prior decide what the points do not" if len(points) else "")
         )
-    notes += lacking
+    # What to do about it is for those who may fix parameters, or give other points.
+    notes += [f"{line.partition(';')[0]}; the prior decides the rest" for line in lacking]
     scale = 0.0 if chosen.solving.residual == "log" else float(np.sqrt(np.mean(x["loss"] ** 2))) or 1.0
     constants = chosen.constants(x) | ({} if held_lambda is None else {"lambda": float(held_lambda)})
     columns = {name: x[name] for name in names} | whole

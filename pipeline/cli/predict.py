@@ -24,7 +24,8 @@ from pipeline.question.overrides import key_and_value
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
 from pipeline.study.artifacts import Recommendation
-from pipeline.study.context import context_of
+from pipeline.study.collect import read_points
+from pipeline.study.context import Context, context_of
 from pipeline.study.folder import study_of
 from pipeline.study.number_format import laws_used, percent, quantity
 from pipeline.study.target import Target, find_target
@@ -90,7 +91,8 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     if problems:
         raise ConfigError(problems)
     question = question_of_study(Path(folders[0]), [word for word in keys if word not in own])
-    laws = answering_laws(context_of(question))
+    context = context_of(question)
+    laws = answering_laws(context)
     target = find_target(laws.question, laws.points)
     peak = laws.question.target.peak_learning_rate
     run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens, peak {peak:g}"
@@ -102,7 +104,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     ]
     horizon = dict(_distances(laws, target))
     lines = [f"horizon: {times:.3g} times the {what} of a fitted run" for what, times in horizon.items()]
-    items = [f"{run}: by {laws_used(laws.law)}", _table(rows), *lines]
+    items = [f"{run}: by {laws_used(laws.law)}", _table(rows), *lines, *_newer_lines(context)]
     answered = Recommendation.path(study_of(question)).exists()
     verb = "report" if answered else "recommend"
     print_items([*items, f"next: cptlaw {verb} {shlex.quote(folders[0])}"], console)
@@ -134,6 +136,15 @@ def _distances(laws: AnsweringLaws, target: Target) -> Iterator[tuple[str, float
             yield f"{end} {what}", times
 
 
+def _newer_lines(context: Context) -> Iterator[str]:
+    """How many runs for the fit have ended since the points were collected that the fits have read."""
+    study, collected = context.study, {*read_points(context.study)["run"]}
+    fit_runs = [run for run in context.plan if run.role == "fit" and run.name not in collected]
+    if newer := sum(study.state(run) == "done" for run in fit_runs):
+        again = shlex.join(["cptlaw", "collect", str(study.folder)]), shlex.join(["cptlaw", "fit", str(study.folder)])
+        yield f"{newer} newer run{'s are' if newer > 1 else ' is'} not in these fits: give {', then '.join(again)}"
+
+
 def _predict_table(words: Sequence[str], console: Console, print_json: Callable[[JSON], object]) -> Exit:
     """Predict the losses of one model on one mixture by an average of laws of one curve, without a study."""
     settings = OmegaConf.structured(PredictedTable)
@@ -158,6 +169,12 @@ def _predict_table(words: Sequence[str], console: Console, print_json: Callable[
         raise ConfigError([f"{settings.points}: several values of {', '.join(several)}; allowed: {allowed}"])
     if "loss" in table and (line := perplexity_question(table["loss"], settings.columns.get("loss", "loss"))):
         raise ConfigError([line])
+    if rate := next((name for name in ("lr", "learning_rate") if name in table), None):
+        ends = f"{table[rate].iloc[0]:g} in the first row, {table[rate].iloc[-1]:g} in the last"
+        notes.append(
+            f"{rate}: not used ({ends}), since laws of tokens alone take the curve to go on as it began; a law that "
+            f"reads learning rates is fitted by cptlaw fit points={settings.points} law=annealing"
+        )
     rows = []
     for corpus, points in by_corpus(table, settings.corpus).items():
         fitted = average(points.assign(run=0), laws)

@@ -149,7 +149,7 @@ def test_a_fold_that_cannot_be_fitted_is_passed_over_with_its_reason(points):
     assert len(set(early["split"])) == 1
     reasons = list(early.attrs["skipped"].values())
     assert len(reasons) == 2
-    assert "one size only (N = 0.2)" in reasons[0]
+    assert "one size only (N = 0.2, in billions of parameters)" in reasons[0]
 
 
 def test_what_cannot_be_held_out_is_said(points):

@@ -143,7 +143,8 @@ def test_problems_says_too_that_points_do_not_suffice():
     assert fitting.problems(points, "dcpt") == []
     assert fitting.problems(points[(points["N"] == 0.5) & (points["r"] == 0.5)], "dcpt") == [
         "6 points are too few: dcpt has 9 parameters",
-        "one size only (N = 0.5): dcpt needs two or more; add runs at another N",
+        "one size only (N = 0.5, in billions of parameters): dcpt needs two or more; fix={A: 0, alpha: 0.3} leaves out "
+        "its term of sizes, or add runs at another N",
         "one ratio only (r = 0.5): dcpt needs two or more; fit chinchilla, or add runs at another ratio",
     ]
     assert fitting.problems(points, "dctp") == ["no law is called 'dctp'; did you mean dcpt?"]
@@ -153,3 +154,24 @@ def test_problems_says_too_that_points_do_not_suffice():
     assert fitting.problems(transfer, "transfer-anchored", unknown=["s1_pretrain"]) == []
     fixed = fitting.problems(points.iloc[[0, 30, 60, 90, 120, 150, 161]], "dcpt", fix={"E": 0.9})
     assert fixed == ["7 points are too few: dcpt has 8 parameters"]
+
+
+@pytest.mark.parametrize(
+    ("law", "advice", "options"),
+    [
+        ("chinchilla", "fit power or rectified", {}),
+        ("dcpt", "fix={A: 0, alpha: 0.3} leaves out its term of sizes", {"A": 0, "alpha": 0.3}),
+        ("transfer-scaled", "fit transfer-anchored", {}),
+        ("dynamics-size", "fit dynamics", {}),
+    ],
+)
+def test_of_one_size_a_law_that_fits_it_is_named(law: str, advice: str, options: dict[str, float]) -> None:
+    points = dcpt_points()
+    points = points[points["N"] == 0.5]
+    areas = dict.fromkeys(
+        ("s1", "s2", "s1_pretrain", "s2_pretrain", "rho", "loss_before"), points["D"] / points["D"].max()
+    )
+    (line,) = [line for line in fitting.problems(points.assign(**areas), law) if line.startswith("one size")]
+    assert f"needs two or more; {advice}, or add runs at another N" in line
+    if options:
+        assert fitting.fit(points, law, fix=options, bootstrap=0).metrics["log_rmse"] < 0.005

@@ -9,11 +9,16 @@ from fitting.uncertainty.horizon import half_width
 from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
 from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.question.design import candidate_steps, is_active
+from pipeline.question.phases import pieces
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 from pipeline.study.number_format import duration, quantity
+from training.schedule import learning_rates
+
+FEW_STEPS = 40
+"""Steps of the longest runs of the shortest study that predicted a longer run (docs/results/base-model-law)."""
 
 
 def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
@@ -53,10 +58,35 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     if longest:
         line = f"horizon: that run has {steps / longest:.3g} times the steps of the longest run for the fit"
         if steps > longest:
-            width = float(half_width(np.array([steps / longest]), (), 0.0)[0])
-            line += f", where one law's 90% intervals of a loss are some {width:.1%} to either side"
+            laws = [*question.law]
+            width = float(half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else "law")[0])
+            line += f", where 90% intervals of a loss are some {width:.1%} to either side by "
+            line += f"the average of {len(laws)} laws, more where they disagree" if laws[1:] else laws[0]
         lines.append(line)
     return lines
+
+
+def short_lines(question: Question) -> Iterator[str]:
+    """That runs for the fit of a large run are too short for a law to learn from, a line for each reason."""
+    if not (question.is_large() and is_active(question)):
+        return
+    target, lengths = question.target, candidate_steps(question)
+    if few := [steps for steps in lengths if steps < FEW_STEPS]:
+        line = f"large.lengths: runs for the fit of {', '.join(map(str, few))} steps, for one of {target.steps:,}"
+        part = f"{FEW_STEPS / target.steps:.2g}"
+        yield (
+            f"{line}: in fewer than {FEW_STEPS} laws see little but the first transient (docs/negative-results.md); "
+            f"give large.lengths=[{part}] or more and a large.budget of at least as much a run, a longer run "
+            "(target.steps), or large.tokens=1e30"
+        )
+    warming = {steps: _warm_up(question, steps) for steps in lengths}
+    if late := [f"{over} of {steps}" for steps, over in warming.items() if 2 * over > steps]:
+        yield f"target.schedule: the learning rate rises in {', '.join(late)} steps of runs for the fit; give longer"
+
+
+def _warm_up(question: Question, steps: int) -> int:
+    """Steps until the learning rate of a run of so many steps is highest."""
+    return int(learning_rates(pieces(question.target_phase), steps).argmax()) + 1
 
 
 def size_lines(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from pipeline.goals.active.rounds import (
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
 from pipeline.goals.ratio.answer_warnings import answer_warnings, by_weight, domain_gain
 from pipeline.goals.ratio.answering_laws import CHANGE_LAW, AnsweringLaws, Solution, change_lines, mixture_changes
-from pipeline.goals.ratio.asked import asked_lines, size_lines
+from pipeline.goals.ratio.asked import asked_lines, short_lines, size_lines
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs
 from pipeline.question.design import is_active, peak_of, with_peak
 from pipeline.question.messages import ConfigError
@@ -99,7 +99,7 @@ class LawGoal(Goal):
             )
         elif is_active(question):
             notes += plan_lines(context)
-        notes += size_lines(question, runs)
+        notes += [*short_lines(question), *size_lines(question, runs)]
         return PlanNotes([] if self.chooses_run else asked_lines(context, runs), notes)
 
     def collect_stage(self, context: Context, log: Log) -> str:

@@ -255,6 +255,14 @@ def test_the_losses_of_one_run_are_predicted_beyond_it(curve: Path, capsys) -> N
         assert capsys.readouterr().err.startswith(message)
 
 
+def test_learning_rates_that_no_law_of_tokens_reads_are_named(curve: Path, capsys) -> None:
+    assert run(["predict", f"points={curve}", "tokens=3e9"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    first, last = pd.read_csv(curve)["lr"].iloc[[0, -1]]
+    assert f"lr: not used ({first:g} in the first row, {last:g} in the last), since laws of tokens alone" in said
+    assert f"cptlaw fit points={curve} law=annealing" in said
+
+
 def test_help_teaches_it(capsys) -> None:
     assert run(["fit", "--help", "all"]) == 0
     text = capsys.readouterr().out

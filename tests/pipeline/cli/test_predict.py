@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pyarrow import compute, parquet
 
 from pipeline.cli.main import run
 from pipeline.study.artifacts import Recommendation
@@ -64,3 +65,19 @@ def test_mistakes_are_a_line_each(study: Study, words: list[str], lines: list[st
     capsys.readouterr()
     assert run(["predict", str(study.folder), *words]) == 2
     assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_runs_that_the_fits_have_not_read_are_counted(study: Study, tmp_path: Path, capsys) -> None:
+    shutil.copytree(study.folder, folder := tmp_path / "kept")
+    points = parquet.read_table(file := folder / "points.parquet")
+    last = points.filter(compute.field("role") == "fit")["run"][-1].as_py()
+    parquet.write_table(points.filter(compute.field("run") != last), file)
+    assert run(["fit", str(folder), "bootstrap=0"]) == 0
+    (folder / "runs" / last).mkdir(parents=True)
+    words = ["predict", str(folder), "domain_ratio=0.2"]
+    assert run(words) == 0
+    assert "newer run" not in capsys.readouterr().out
+    (folder / "runs" / last / "DONE").touch()
+    assert run(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"1 newer run is not in these fits: give cptlaw collect {folder}, then cptlaw fit {folder}" in said

@@ -69,7 +69,7 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
     fit_all(study, question, read_points(study), schedules(study.read_plan()), (lines := []).append)
     noted = [line for line in lines if line.startswith("  one size only")]
     assert len(noted) == 1
-    assert noted[0].endswith("(dcpt on general, dcpt on code)")
+    assert noted[0].endswith("needs two or more; the prior decides the rest (dcpt on general, dcpt on code)")
     again = TradeOffGoal().recommend(Context(question, study), list)
     assert "dcpt on general: not in the average, since no run could be held out of them" in again.warnings
 

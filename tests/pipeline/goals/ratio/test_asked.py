@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.goals.active.candidates import budget
-from pipeline.goals.ratio.asked import asked_lines
+from pipeline.goals.ratio.asked import asked_lines, short_lines
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import estimate
 from pipeline.question.messages import ConfigError
@@ -21,6 +21,8 @@ FOLLOWED = (
     " that run, by tokens, beside the pre-training of qwen2-0.7m; no other run confirms it, cptlaw follow reads its "
     "own log (large.confirm=true: such runs do)"
 )
+WIDE = ", where 90% intervals of a loss are some"
+AVERAGED = " to either side by the average of 4 laws, more where they disagree"
 BESIDE = " that run, by tokens, beside the pre-training of qwen2-0.7m; to confirm it, "
 
 
@@ -55,9 +57,11 @@ def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], 
     assert lines[1] == f"the runs for the fit cost {cost}"
     assert lines[2] == f"horizon: that run has {horizon} times the steps of the longest run for the fit" + {
         "1": "",
-        "2": ", where one law's 90% intervals of a loss are some 2.6% to either side",
-        "10": ", where one law's 90% intervals of a loss are some 15.7% to either side",
+        "2": f"{WIDE} 1.2%{AVERAGED}",
+        "10": f"{WIDE} 7.0%{AVERAGED}",
     }.get(horizon, "")
+    alone = asked_lines(estimate(read_question([*WORDS, *words, "law=dcpt"])), [])
+    assert horizon != "10" or alone[2].endswith(f"{WIDE} 15.7% to either side by dcpt")
 
 
 LARGE = ["large.tokens=1e6", "target.steps=6000"]
@@ -98,3 +102,25 @@ def test_nothing_is_said_where_the_answer_chooses_the_run() -> None:
     question = read_question(["experiment=quickstart", "precision=fp32", "goal=limited-data", "goal.domain_tokens=3e5"])
     context = estimate(question)
     assert not goal_of(question).plan_notes(context, []).asked
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (LARGE, []),
+        (
+            ["large.tokens=1e6"],
+            ["large.lengths: runs for the fit of 8, 15, 30 steps, for one of 600: in fewer"],
+        ),
+        (["large.tokens=1e6", "large.lengths=[0.0667]"], []),
+        (["large.lengths=[0.01]"], []),
+        (
+            [*LARGE, "target.schedule.pieces=[{shape: linear, end: 1.0, steps: 60}, {shape: cosine, end: 0.1}]"],
+            ["target.schedule: the learning rate rises in 60 of 75 steps of runs for the fit; give longer"],
+        ),
+    ],
+)
+def test_runs_that_are_too_short_to_learn_from_are_named(words: list[str], lines: list[str]) -> None:
+    found = [*short_lines(read_question([*WORDS, *words]))]
+    assert [line[: len(start)] for line, start in zip(found, lines, strict=True)] == lines
+    assert "large.lengths=[0.067] or more" in found[0] if lines and "large.lengths" in lines[0] else True
