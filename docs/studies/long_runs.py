@@ -1,0 +1,68 @@
+"""Is a long run what runs for the fit that cost a tenth of it predict? The verdict of docs/results/long-runs.
+
+    python -m docs.studies.long_runs
+
+Puts the losses at the ends of the long runs beside those of registered.csv, which was committed before any of them was
+trained. `last` of the column design: the loss at the end of the longest run for the fit of the nearest domain ratio.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+KEPT = Path(__file__).parents[1] / "results/long-runs"
+BAR, PART = 0.01, 0.1
+"""A loss is near if it is missed by that part of it, or of its change."""
+
+
+def ends(points: pd.DataFrame, role: str) -> pd.DataFrame:
+    """The last loss of each run of a role on each corpus, with the domain of its mixture; nats per token."""
+    rows = points[points["role"] == role]
+    rows = rows[rows["step"] == rows.groupby("run")["step"].transform("max")]
+    domains = ("law", "headers")
+    parts = [rows[rows[f"mixture.{name}"] > 0].assign(domain=name) for name in domains]
+    # A run of general text alone is one of both.
+    parts += [rows[rows["replay"] == 1].assign(domain=name) for name in domains]
+    long = pd.concat(parts)
+    long = long[long["corpus"].isin(["general"]) | (long["corpus"] == long["domain"])]
+    ratio = [row[f"mixture.{row['domain']}"] for _, row in long.iterrows()]
+    return long.assign(domain_ratio=ratio)[["domain", "domain_ratio", "corpus", "loss", "D", "run"]]
+
+
+def last(points: pd.DataFrame, registered: pd.DataFrame) -> pd.DataFrame:
+    """The registered rows of the active design, with the end of the longest of the nearest runs as prediction."""
+    fitted, rows = ends(points, "fit"), []
+    for _, row in registered[registered["design"] == "active"].iterrows():
+        own = fitted[(fitted["domain"] == row["domain"]) & (fitted["corpus"] == row["corpus"])]
+        own = own.assign(away=(own["domain_ratio"] - row["domain_ratio"]).abs()).sort_values(["away", "D"])
+        near = own[own["away"] <= own["away"].min() + 1e-9].iloc[-1]
+        rows.append({**row, "design": "last", "predicted": near["loss"], "low": None, "high": None})
+    return pd.DataFrame(rows)
+
+
+def verdict() -> pd.DataFrame:
+    """A row a registered prediction: what was measured, the error, and whether it was near and inside."""
+    points, registered = pd.read_parquet(KEPT / "points.parquet"), pd.read_csv(KEPT / "registered.csv")
+    measured = ends(points, "confirm").rename(columns={"loss": "measured"}).drop(columns=["D", "run"])
+    measured["domain_ratio"] = measured["domain_ratio"].round(3)
+    table = pd.concat([registered, last(points, registered)]).merge(measured, on=["domain", "domain_ratio", "corpus"])
+    table["error"] = table["predicted"] / table["measured"] - 1
+    missed, change = (table["predicted"] - table["measured"]).abs(), (table["measured"] - table["before"]).abs()
+    table["near"] = (missed <= BAR * table["measured"]) | (missed <= PART * change)
+    table["inside"] = (table["low"] <= table["measured"]) & (table["measured"] <= table["high"])
+    return table
+
+
+def main() -> None:
+    """Print the table, and what each design comes to."""
+    table = verdict()
+    print(table.to_markdown(index=False, floatfmt=".4f"))
+    for design, rows in table.groupby("design", sort=False):
+        print(
+            f"{design}: mean error {rows['error'].abs().mean():.2%}, near {rows['near'].sum()} of {len(rows)}, "
+            f"inside {rows['inside'].sum()}"
+        )
+
+
+if __name__ == "__main__":
+    main()
