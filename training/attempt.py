@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from importlib import metadata
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Required
 
@@ -26,6 +27,7 @@ from annotated_types import Interval, Predicate
 from typing_extensions import TypedDict
 
 from training.durable import FileError, numbered, read_record, write_new, write_whole
+from training.stop import LOOK_SECONDS
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "deepspeed", "numpy", "cptlaw")
 
@@ -79,12 +81,17 @@ class Attempt:
         self.folder = folder
         self.number = number
         self.record = record
+        self._looked = -inf
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, args=(heartbeat_seconds,), daemon=True)
         self._thread.start()
 
-    def check(self) -> None:
-        """Raise LeaseLostError if the run was taken over meanwhile."""
+    def check(self, *, at_once: bool = True) -> None:
+        """Raise LeaseLostError if the run was taken over meanwhile; without `at_once` looked at once a second."""
+        now = time.monotonic()
+        if not at_once and now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
         if _path(self.folder, self.number + 1).exists():
             raise LeaseLostError(f"{self.folder.name}: attempt {self.number} was taken over by another process")
 

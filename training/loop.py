@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from transformers import PreTrainedModel
@@ -36,6 +37,12 @@ METRICS_MINUTES = 0.5
 """Minutes after which a line of metrics is written whatever the steps, so that a large model is seen to go on."""
 
 
+class Check(Protocol):
+    """Of `RunClaim.check`: raises where the run has to stop, and says what is due by the first process."""
+
+    def __call__(self, *due: bool, at_once: bool = True) -> list[bool]: ...
+
+
 def train(
     spec: RunSpec,
     folder: Path,
@@ -46,7 +53,7 @@ def train(
     losses: Losses,
     reference: Losses | None = None,
     execution: Execution,
-    check: Callable[[], None],
+    check: Check,
     group: Group = ALONE,
     log: Callable[[str], object] = print,
 ) -> None:
@@ -59,7 +66,7 @@ def train(
         network, losses: from `engines.shared_engine`; the weights are replaced, the losses by token with a reweighting.
         reference: with a reweighting, the loss function by token of the reference model.
         execution: micro-batch, devices, saving and logging.
-        check: called before each step and each forward pass of an evaluation; raises StopRequestedError or
+        check: called before each step, each forward pass of an evaluation and each file; raises StopRequestedError or
             LeaseLostError in all processes of the group.
         group: the processes that train the run together; each calls this, only the first writes.
         log: called with warnings and progress.
@@ -118,15 +125,18 @@ def train(
         writer = at_end.enter_context(StateWriter(folder, execution.keep_last, execution.kept_states, writers))
 
         def save_state(step: int) -> None:
-            telemetry.read_loss()  # No state of a bad step is saved.
+            telemetry.read_losses()  # No state of a bad step is saved.
             # The first process waits for the files of all, and its error is that of all.
             group.broadcast(writer.wait)
             writer.write(step, states.held_state(devices, group, domains and domains.tensors()))
 
+        metrics_due = state_due = False
+        passing = partial(check, at_once=False)
         try:
             for step in range(done, spec.steps + 1):
                 if step > done:
-                    check()
+                    clocks = _is_due(METRICS_MINUTES, last_metrics), _is_due(execution.resume_minutes, last_save)
+                    metrics_due, state_due = check(*clocks, at_once=False)
                     wait_start = time.perf_counter()
                     micros = next(batches).split(micro_batch)
                     telemetry.waited(time.perf_counter() - wait_start)
@@ -144,16 +154,16 @@ def train(
                     # Read when the next step is queued, so that a GPU does not wait for it.
                     telemetry.step(step, local_loss, rates[step - 1])
                     if domains is not None:
-                        telemetry.read_loss()
+                        telemetry.read_losses()
                         domains.step(step)
                     finished = step
 
                 if step in evaluated:
-                    telemetry.read_loss()
+                    telemetry.read_losses()
                     lines = []
                     for corpus, windows in validation.items():
                         with at_once():
-                            result = evaluate(devices.evaluation, windows, predictions, micro_batch, check, group)
+                            result = evaluate(devices.evaluation, windows, predictions, micro_batch, passing, group)
                         if not math.isfinite(result.loss):
                             raise NonFiniteLossError(f"validation loss on {corpus} is {result.loss} at step {step}")
                         lines.append(_point(spec, step, corpus, result.loss, result.stderr, rates))
@@ -161,19 +171,19 @@ def train(
                     check()
                     group.broadcast(partial(append_flushed, points, "".join(lines)))
 
-                noted = step % execution.metrics_every == 0 or _is_due(METRICS_MINUTES, last_metrics, group)
+                noted = step % execution.metrics_every == 0 or metrics_due
                 if step > done and (noted or step == spec.steps):
                     telemetry.write(step, rates[step - 1], float(gradient_norm))
                     last_metrics = time.monotonic()
 
                 if step in kept:
-                    telemetry.read_loss()
+                    telemetry.read_losses()
                     check()
                     group.broadcast(writer.wait)
                     full = None if devices.whole else weights.full_weights(devices, group.first)
                     group.broadcast(partial(weights.save_weights, folder, step, network, manifest.tokenizer_path, full))
                 regular = execution.resume_every and step % execution.resume_every == 0
-                regular = step < spec.steps and (regular or _is_due(execution.resume_minutes, last_save, group))
+                regular = step < spec.steps and (regular or state_due)
                 if step > done and (regular or step in execution.kept_states):
                     check()
                     save_state(step)
@@ -189,11 +199,9 @@ def train(
             raise
 
 
-def _is_due(minutes: float, since: float, group: Group) -> bool:
-    """Whether that many minutes have passed since a time, by the clock of rank 0."""
-    if not minutes:
-        return False
-    return group.sum(float(group.first and time.monotonic() - since >= 60 * minutes)) > 0
+def _is_due(minutes: float, since: float) -> bool:
+    """Whether that many minutes, if any, have passed since a time, by this process' clock."""
+    return minutes > 0 and time.monotonic() - since >= 60 * minutes
 
 
 def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
 
 from training.attempt import Attempt, LeaseLostError, claim
@@ -85,20 +86,26 @@ class RunClaim:
     attempt: Attempt | None
     """The lease; None in all processes but the first."""
 
-    def check(self, stop: StopRequest) -> None:
-        """Raise StopRequestedError or LeaseLostError in all processes if any process has to stop."""
+    def check(self, stop: StopRequest, *due: bool, at_once: bool = True) -> list[bool]:
+        """Raise StopRequestedError or LeaseLostError in all processes if any process has to stop.
+
+        Returns what is due by the first process, in all of them; a step has one collective for all of this. `at_once`:
+        look at the lease now, before a file is written, and not once a second.
+        """
         decision = int(stop.requested)
         try:
             if self.attempt is not None:
-                self.attempt.check()
+                self.attempt.check(at_once=at_once)
         except LeaseLostError:
             decision = 2
         # Agreed on by all: a process that continued alone would wait for the others forever.
-        decision = self.group.maximum(decision)
+        own = np.array([[decision, *(self.group.first and one for one in due)]])
+        decision, *agreed = self.group.gather(own).max(axis=0).tolist()
         if decision == 2:
             raise LeaseLostError(f"{self.folder.name}: taken over by another process")
         if decision == 1:
             raise StopRequestedError
+        return [bool(one) for one in agreed]
 
     def note(self, **facts: Any) -> None:
         """Add facts to the attempt's file."""

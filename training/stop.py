@@ -13,12 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import FrameType, ModuleType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 PATIENCE = 4.0
 """Seconds in which a process answers a signal by itself, before `end_in_time` ends it."""
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at a file that may ask for a stop: many runs share a disk."""
 _received: list[int] = []
 
 
@@ -144,6 +147,7 @@ class StopRequest:
         self._stop_file = stop_file
         # No Event: a signal that arrives while the handler of another sets it would wait for its lock forever.
         self._received = False
+        self._looked, self._found = -inf, False
         self._previous: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> StopRequest:
@@ -158,10 +162,13 @@ class StopRequest:
 
     @property
     def requested(self) -> bool:
-        """Whether a stop was requested."""
+        """Whether a stop was requested; the file is looked for once a second."""
         if self._received:
             answer_signal()
-        return self._received or (self._stop_file is not None and self._stop_file.exists())
+        now = time.monotonic()
+        if self._stop_file is not None and now - self._looked >= LOOK_SECONDS:
+            self._looked, self._found = now, self._stop_file.exists()
+        return self._received or self._found
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received = True

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from training.devices.group import ALONE, Group
@@ -57,7 +58,7 @@ class Telemetry:
     """The run's processes, of which the first writes and warns."""
     validation: dict[str, float] = field(default_factory=dict)
     """Corpus -> its last validation loss, nats per token."""
-    _unread: tuple[int, torch.Tensor | float, float] | None = None
+    _unread: list[tuple[int, torch.Tensor | float, float]] = field(default_factory=list)
     _losses: list[float] = field(default_factory=list)
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _speeds: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -70,20 +71,28 @@ class Telemetry:
         self._waited += seconds
 
     def step(self, step: int, local_loss: torch.Tensor | float, rate: float) -> None:
-        """Keep this process' part of a step's training loss, and read that of the step before (`read_loss`)."""
-        self.read_loss()
-        self._unread = (step, local_loss, rate)
+        """Keep this process' part of a step's training loss; that of the step before is read, where it is alone.
 
-    def read_loss(self) -> None:
-        """Record the training loss of the last step, nats a predicted token, which waits for a GPU; warn of a spike.
+        Several processes read theirs together (`read_losses`), before anything is written.
+        """
+        if self.group.count == 1:
+            self.read_losses()
+        self._unread.append((step, local_loss, rate))
+
+    def read_losses(self) -> None:
+        """Record the training losses of the last steps, nats a predicted token, which waits for a GPU; warn of spikes.
 
         Raises:
             NonFiniteLossError: in all processes.
         """
-        if self._unread is None:
+        if not self._unread:
             return
-        (step, local_loss, rate), self._unread = self._unread, None
-        loss = self.group.sum(float(local_loss))
+        unread, self._unread = self._unread, []
+        losses = self.group.gather(np.array([[float(local) for _, local, _ in unread]])).sum(axis=0).tolist()
+        for (step, _, rate), loss in zip(unread, losses):
+            self._record(step, loss, rate)
+
+    def _record(self, step: int, loss: float, rate: float) -> None:
         if not math.isfinite(loss):
             raise NonFiniteLossError(f"training loss is {loss} at step {step}, learning rate {rate:g}")
         self._losses.append(loss)
@@ -98,7 +107,7 @@ class Telemetry:
 
     def write(self, step: int, learning_rate: float, gradient_norm: float) -> None:
         """Append a line about the steps since the last line; warn of low speed."""
-        self.read_loss()
+        self.read_losses()
         now = time.perf_counter()
         seconds, steps = now - self._since, len(self._losses)
         if not steps or not self.group.first:

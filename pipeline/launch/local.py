@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from pipeline.plan.cost import run_flops
-from pipeline.plan.processes import MEMORY, gpus, process_memory, workers
+from pipeline.plan.processes import MEMORY, free_gpus, gpus, process_memory, workers
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
@@ -71,19 +72,26 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
     # A worker without a run to take only costs its start.
     count = min(workers(question), sum(study.state(run) == "open" for run in plan))
     (study.folder / "logs").mkdir(exist_ok=True)
-    start = partial(_start, study, question, [] if only is None else ["--only", ",".join(only)])
-    processes = [start(number) for number in range(count)]
-    try:
-        with _ProgressDisplay(rows, console) as display:
-            _watch(processes, start, read, display)
-    except KeyboardInterrupt:
-        answer_signal()
-        console.print("stopping: each run saves its state ...")
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait()
-        return Exit.RUN_ME_AGAIN
+    selection = [] if only is None else ["--only", ",".join(only)]
+    on_gpu = max(1, -(-workers(question) // max(len(visible) // question.parallel.processes, 1)))
+    with free_gpus(question.parallel.processes, -(-count // on_gpu)) as groups:
+        if len(groups) * on_gpu < count and groups:
+            count = len(groups) * on_gpu
+            listed = ", ".join(itertools.chain(*groups))
+            console.print(f"GPUs that no other study trains on: {listed}", highlight=False, markup=False)
+        start = partial(_start, study, question, selection, groups)
+        processes = [start(number) for number in range(count)]
+        try:
+            with _ProgressDisplay(rows, console) as display:
+                _watch(processes, start, read, display)
+        except KeyboardInterrupt:
+            answer_signal()
+            console.print("stopping: each run saves its state ...")
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.wait()
+            return Exit.RUN_ME_AGAIN
     codes = [process.returncode for process in processes]
     if {Exit.INPUT_MISSING, Exit.BAD_CONFIGURATION} & {*codes}:
         return Exit.INPUT_MISSING
@@ -120,14 +128,14 @@ def _died(process: Popen[bytes]) -> bool:
     return process.poll() is not None and (process.returncode < 0 or process.returncode == Exit.UNEXPECTED)
 
 
-def _start(study: Study, question: Question, selection: list[str], number: int) -> Popen[bytes]:
+def _start(
+    study: Study, question: Question, selection: list[str], own_gpus: list[list[str]], number: int
+) -> Popen[bytes]:
     variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(question.launcher.threads))
     environment = os.environ | variables | {"TOKENIZERS_PARALLELISM": "0"}
-    visible, processes = gpus(), question.parallel.processes
-    if len(visible) > processes:
+    if own_gpus:
         # With more workers than GPUs several workers use one.
-        first = number % (len(visible) // processes) * processes
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible[first : first + processes])
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(own_gpus[number % len(own_gpus)])
     if memory := process_memory(question):
         environment[MEMORY] = str(memory)
     command = [sys.executable, "-m", "pipeline.launch.worker", str(study.folder)]

@@ -1,10 +1,12 @@
 """The devices and the memory that processes of runs share on this machine."""
 
 import contextlib
+import fcntl
 import functools
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +55,44 @@ def visible_gpus() -> list[Gpu]:
             break
         visible.append(replace(named[0], identifier=word) if named else Gpu(word))
     return visible
+
+
+@contextlib.contextmanager
+def free_gpus(processes: int, wanted: int) -> Iterator[list[list[str]]]:
+    """The GPUs of so many runs, one list a run, that no other study takes while this is open; all where none is free.
+
+    They are taken by locks on files in the folder for temporary files, which end with this process.
+    """
+    visible = gpus()
+    groups = [visible[first : first + processes] for first in range(0, len(visible) - processes + 1, processes)]
+    with contextlib.ExitStack() as locks:
+        free: list[list[str]] = []
+        for group in groups:
+            with contextlib.ExitStack() as own:
+                if len(free) < wanted and all(own.enter_context(_locked(name)) for name in group):
+                    locks.push(own.pop_all())
+                    free.append(group)
+        yield free or groups
+
+
+@contextlib.contextmanager
+def _locked(gpu: str) -> Iterator[bool]:
+    """Lock a GPU's file; False: another process has."""
+    uuid = next((one.uuid for one in visible_gpus() if one.identifier == gpu), "") or gpu
+    path = Path(tempfile.gettempdir(), f"cptlaw-gpu-{uuid.replace('/', '-')}.lock")
+    try:
+        # Of another user it can be opened, but not created.
+        file = os.open(path, os.O_RDONLY if path.exists() else os.O_RDONLY | os.O_CREAT, 0o644)
+    except OSError:
+        yield True
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(file)
 
 
 def gpu_name(question: Question) -> str:

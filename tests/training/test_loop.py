@@ -6,14 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from tests.training.runs import diverging, losses_of, points_of, train_run, trained
 from training.attempt import attempts
 from training.checkpoints import states
+from training.devices.group import Group
 from training.durable import read_lines_whole
+from training.evaluation_steps import EvaluationPolicy
 from training.run import Exit, RunFolders, run_once
 from training.spec import Execution, Initial
 from training.stop import StopRequest
@@ -146,3 +151,35 @@ def test_the_measured_engine_and_the_devices_are_noted(manifest, spec, tmp_path)
     (record,) = attempts(tmp_path)
     assert record["engine"] in record["measured"]
     assert (record["precision"], record["parallel"], record["processes"], record["threads"]) == ("fp32", "single", 1, 1)
+
+
+class _Pair(Group):
+    """A group whose other process always has the same to say."""
+
+    gathered: ClassVar[list[tuple[int, ...]]] = []
+
+    def gather(self, values: np.ndarray) -> np.ndarray:
+        self.gathered.append(values.shape)
+        return np.concatenate([values, values])
+
+    def collect(self, make):
+        return [make()] * 2
+
+    def apart(self):
+        return nullcontext(self)
+
+
+def test_a_step_of_several_processes_has_one_collective(manifest, spec, tmp_path):
+    spec = dataclasses.replace(spec, steps=40, evaluation=EvaluationPolicy(every=40))
+    assert (
+        train_run(spec, tmp_path, manifest, group=_Pair(0, 2), resume_every=0, metrics_every=20, resume_minutes=10.0)
+        == 0
+    )
+    gathered = _Pair.gathered
+    # Stop or go on, and two clocks, at each step; the losses of 20 steps are read together.
+    assert gathered.count((1, 3)) == 40
+    assert gathered.count((1, 20)) == 2
+    assert len(gathered) < 60
+    losses = [line["loss"] for line in read_lines_whole(tmp_path / "metrics.jsonl")]
+    assert len(losses) == 2
+    assert all(0 < loss < 10 for loss in losses)

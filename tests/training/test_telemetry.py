@@ -41,7 +41,7 @@ def test_of_a_spike_it_warns_and_not_of_noise(telemetry, warnings):
     telemetry.step(200, 4.5, 1e-3)
     # It is read when the next step is there, or when it is asked for.
     assert warnings == []
-    telemetry.read_loss()
+    telemetry.read_losses()
     assert len(warnings) == 1
     assert "step 200: training loss spike: 4.500 after a median of 3.150" in warnings[0]
 

@@ -11,7 +11,7 @@ from pipeline.launch.launcher import launch
 from pipeline.launch.local import train_locally
 from pipeline.plan.cost import costs
 from pipeline.plan.memory import check_memory, fitted_run, memory_lines
-from pipeline.plan.processes import MEMORY, gpus, process_memory, visible_gpus
+from pipeline.plan.processes import MEMORY, free_gpus, gpus, process_memory, visible_gpus
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -66,6 +66,22 @@ def test_gpus_are_those_that_cuda_would_see(machine, visible, expected, monkeypa
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpus() == expected
+
+
+def test_two_studies_take_different_gpus(machine, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    every = [["MIG-c6d4"], ["MIG-0a11"], ["1"], ["2"]]
+    with free_gpus(1, 2) as first, free_gpus(1, 9) as second:
+        assert (first, second) == (every[:2], every[2:])
+        # Where none is left all are shared.
+        with free_gpus(2, 1) as pair:
+            assert pair == [["MIG-c6d4", "MIG-0a11"], ["1", "2"]]
+    with free_gpus(1, 1) as first, free_gpus(2, 1) as pair:
+        assert (first, pair) == (every[:1], [["1", "2"]])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-9b")
+    visible_gpus.cache_clear()
+    with free_gpus(1, 1) as first, free_gpus(1, 1) as second:
+        assert first == second == [["GPU-9b"]]
 
 
 def test_memory_is_that_of_the_smallest_gpu_shared_by_the_runs_on_it(machine, monkeypatch) -> None:
