@@ -13,6 +13,8 @@ import pandas as pd
 KEPT = Path(__file__).parents[1] / "results/long-runs"
 BAR, PART = 0.01, 0.1
 """A loss is near if it is missed by that part of it, or of its change."""
+JUDGED = ["near", "inside"]
+"""What is said of each loss."""
 
 
 def ends(points: pd.DataFrame, role: str) -> pd.DataFrame:
@@ -53,16 +55,23 @@ def verdict() -> pd.DataFrame:
     return table
 
 
-def main() -> None:
-    """Print the table, and what each design comes to."""
-    table = verdict()
-    print(table.to_markdown(index=False, floatfmt=".4f"))
+def page(table: pd.DataFrame) -> list[str]:
+    """The table of the page, and a line a design."""
+    lines = [
+        "| domain | domain ratio | loss on | before | predicted (90% interval) | measured | error | near | inside |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for _, row in table[table["design"] == "active"].iterrows():
+        between = f"{row['predicted']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+        cells = [row["domain"], f"{row['domain_ratio']:g}", row["corpus"], f"{row['before']:.3f}", between]
+        cells += [f"{row['measured']:.3f}", f"{row['error']:+.1%}", *("yes" if row[it] else "no" for it in JUDGED)]
+        lines.append(f"| {' | '.join(cells)} |")
     for design, rows in table.groupby("design", sort=False):
-        print(
-            f"{design}: mean error {rows['error'].abs().mean():.2%}, near {rows['near'].sum()} of {len(rows)}, "
-            f"inside {rows['inside'].sum()}"
-        )
+        inside = f", {rows['inside'].sum()} inside" if rows["low"].notna().all() else ""
+        mean = f"mean error {rows['error'].abs().mean():.1%}"
+        lines.append(f"{design}: {mean}, {rows['near'].sum()} of {len(rows)} near{inside}")
+    return lines
 
 
 if __name__ == "__main__":
-    main()
+    print("\n".join(page(verdict())))
