@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
@@ -228,9 +227,7 @@ def _is_answered(context: Context) -> bool:
         return False
     answer = Recommendation.read(study)
     same_laws = all({*of_law} == {*question.law} for of_law in answer.fit_points.values())
-    goal = goal_of(question)
-    assert isinstance(goal, LawGoal)
-    same = answer.goal == question.goal and same_laws and not goal.outdated(context, answer)
+    same = answer.goal == question.goal and same_laws and not goal_of(question).outdated(context, answer)
     return same and are_all_fitted(answer.fit_points, context.points, question.law)
 
 

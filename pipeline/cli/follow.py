@@ -17,9 +17,8 @@ from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import TABLES, perplexity_question
 from pipeline.cli.run_logs import RunLog, first_other_rate, join_logs, loss_keys, read_logs
 from pipeline.cli.words import names_and_keys, print_line, update_settings
-from pipeline.goals.ratio.answering_laws import AnsweringLaws
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.ratio.following import Ending, FollowedRun, follow
-from pipeline.goals.ratio.law_goal import answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError, StudyError, describe_keys
 from pipeline.question.schema import Question

@@ -16,8 +16,7 @@ from fitting.laws.tokens import ONE_CURVE
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
 from pipeline.cli.words import names_and_keys, update_settings
-from pipeline.goals.ratio.answering_laws import AnsweringLaws
-from pipeline.goals.ratio.law_goal import answering_laws
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError
 from pipeline.question.overrides import key_and_value

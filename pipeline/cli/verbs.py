@@ -48,7 +48,7 @@ from training.run import Exit
 from training.spec import SpecError
 
 _KEEPING = ("fit", "recommend", "confirm")
-"""Verbs whose overrides of laws, goal, bootstrap, confirmation and design are kept in the study."""
+"""Verbs whose overrides of laws, goal, bootstrap, confirmation, design and target are kept in the study."""
 _TRAINING = ("prepare", "plan", "train", "refine", "continue")
 """Verbs of the way to runs that are trained here."""
 _STUDY_KEYS = {"experiment", "name", "points", "tables.points", "corpora"}
@@ -116,7 +116,7 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
         elif verb == "status" and (running := _running(context)):
             progress = f"cptlaw train {folder} shows their progress, and ends when all runs are done"
             console.print(f"running now: {running}; {progress}", highlight=False, soft_wrap=True)
-        elif code == Exit.DONE and not _is_queued(context):
+        elif code == Exit.DONE and not _is_queued(verb, context):
             step = step_after(ended.get(verb, verb), context)
             on_words = step in ("prepare", "plan") and folder not in words
             command = [step, *(words if on_words else [folder])] if step else ["export", folder, "format=trl"]
@@ -132,9 +132,10 @@ def _open(study: Study, console: Console) -> None:
         console.print(f"no browser was found on this machine: open {path}", soft_wrap=True)
 
 
-def _is_queued(context: Context) -> bool:
-    """Whether jobs of a cluster go on with the study."""
-    return context.question.launcher.elsewhere and (not context.is_prepared or bool(open_runs(context)))
+def _is_queued(verb: str, context: Context) -> bool:
+    """Whether jobs of a cluster go on with the study; plan submits none."""
+    elsewhere = context.question.launcher.elsewhere and verb != "plan"
+    return elsewhere and (not context.is_prepared or bool(open_runs(context)))
 
 
 def _running(context: Context) -> int:

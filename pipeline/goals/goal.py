@@ -12,7 +12,7 @@ import pandas as pd
 from pipeline.question.design import designable
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Artifact
+from pipeline.study.artifacts import Artifact, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 
@@ -102,6 +102,10 @@ class Goal(ABC):
     def what_would_sharpen(self, context: Context, answer: Artifact, log: Log) -> Iterator[str]:
         """Lines on the runs that would sharpen an answer that is too wide."""
         return iter(())
+
+    def outdated(self, context: Context, answer: Recommendation) -> str:
+        """Why an answer is not of the question and the points as they are now; empty: it is."""
+        return ""
 
     @abstractmethod
     def confirmation_runs(self, context: Context) -> list[PlannedRun]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.goals.ratio.confirm import CONFIRMED, NEARBY, NOT_CONFIRMED
-from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.registry import goal_of
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, read_if_there
@@ -57,9 +56,7 @@ def conclude(context: Context, answer: Recommendation | None, confirmation: Conf
     domain, study = context.question.corpora.domain, _words(context)
     if answer is None:
         return Conclusion(f"which domain ratio of {domain}? No recommendation yet", False)
-    goal = goal_of(context.question)
-    assert isinstance(goal, LawGoal)
-    if why := goal.outdated(context, answer):
+    if why := goal_of(context.question).outdated(context, answer):
         line = f"which domain ratio of {domain}? The recommendation is out of date: {why}"
         remedy = f"Run cptlaw fit {study}, then cptlaw recommend {study}, with the question that is meant."
         return Conclusion(line, False, remedy=remedy, is_outdated=True)

@@ -246,6 +246,8 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     """Domain loss at the smallest fitted domain ratio less that at the answer, nats per token; None: not known."""
     points: str = ""
     """`points_digest` of the points behind it; empty: not recorded."""
+    fits: str = ""
+    """`fits_digest` of the fits behind it; empty: not recorded."""
 
     @property
     def identity(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ from fitting.uncertainty.misfit import NEXT, log_errors
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.collect import read_parquet
 from pipeline.study.folder import Study, StudyError
-from training.durable import FileError, read_record, read_text, write_whole
+from training.durable import FileError, read_file, read_record, read_text, write_whole
 
 SPLITS = ("size", "tokens", "ratio", "size-and-tokens")
 """What `back_test` holds out: one fold of each kind, as a recommendation is asked (`fitting.folds`)."""
@@ -179,6 +180,12 @@ def refuse_other_points(study: Study, digest: str) -> None:
     path = study.folder / study.fitted(POINTS)
     if path.exists() and read_text(path).strip() != digest:
         raise StudyError(f"{path.parent}: fitted to other points than there are now; run cptlaw fit {study.folder}")
+
+
+def fits_digest(study: Study) -> str:
+    """A text that changes with any fit on disk; empty: there is none."""
+    files = sorted((study.folder / study.fitted("fits")).glob("*.json"))
+    return hashlib.blake2b(b"".join(map(read_file, files)), digest_size=8).hexdigest() if files else ""
 
 
 def held_out_file(study: Study) -> Path:

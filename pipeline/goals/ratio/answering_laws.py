@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,11 +11,17 @@ import pandas as pd
 
 from fitting import Estimate, Fit, LawAverage, TradeOff, trade_off
 from fitting.answers.mixture_change import TYPICAL_ERROR, mixture_change
-from pipeline.question.design import with_peak
+from fitting.law_average import AVERAGE
+from pipeline.question.design import peak_of, with_peak
+from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ModelCandidate, RecommendedChange
-from pipeline.study.fits import prediction_errors
+from pipeline.study.collect import schedules
+from pipeline.study.context import Context
+from pipeline.study.fits import prediction_errors, refuse_other_points, weights, with_average
+from pipeline.study.folder import PlannedRun
 from pipeline.study.target import Target, find_target
+from training.schedule import learning_rates
 
 LEVEL = 0.9
 CHANGE_LAW = "transfer-two-mixtures"
@@ -139,3 +146,37 @@ def change_lines(question: Question, changes: list[RecommendedChange]) -> Iterat
         f"a change after {best.at:.0%} of the steps, from {best.before:.3f} to {best.after:.3f} {domain}, may lower "
         f"its loss by {-best.difference:.3f} nats; {error}; to test it, train a study of its own with {words}"
     )
+
+
+def answering_laws(context: Context) -> AnsweringLaws:
+    """The average of the laws of each corpus by held-out errors, or the first law where nothing could be held out."""
+    points, fits = context.points, context.fits
+    refuse_other_points(context.study, context.points_digest)
+    question = with_tried_peaks(context.question.with_laws(fits), context.plan)
+    target, weight = find_target(question, points), {}
+    for corpus, of_law in fits.items() if len(question.law) > 1 else ():
+        kind = next(iter(of_law.values())).spread.kind(target.N, target.D)
+        weight[corpus] = weights(context.tested, corpus, kind)
+    law = {corpus: AVERAGE if weight.get(corpus) else next(iter(question.law)) for corpus in context.corpora}
+    return AnsweringLaws(question, points, with_average(fits, weight, context.tested), law, context.tested, weight)
+
+
+def with_tried_peaks(question: Question, plan: Sequence[PlannedRun]) -> Question:
+    """The question with those of `design.peaks` that one of the longest runs for the fit has.
+
+    The laws extrapolate badly in peak and length at once (docs/negative-results.md). Runs of the target's model count
+    before those of others.
+    """
+    schedule_of, runs = schedules(plan), [run for run in plan if run.role == "fit"]
+    of_target = [run for run in runs if run.model == question.model.name]
+    rates = [schedule_of[run.name].rates for run in of_target or runs]
+    steps = max(map(len, rates), default=0)
+    peaks = [float(curve.max()) for curve in rates if len(curve) == steps]
+
+    def has_run(factor: float) -> bool:
+        phase = with_peak(question, peak_of(question, factor)).target_phase
+        peak = float(learning_rates(pieces(phase), steps).max())
+        return any(math.isclose(peak, of_run) for of_run in peaks)
+
+    factors = [factor for factor in question.design.peaks if runs and has_run(factor)]
+    return replace(question, design=replace(question.design, peaks=factors)) if factors else question

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from fitting import PointsError
-from fitting.law_average import AVERAGE, WEIGHT_FLOOR
+from fitting.law_average import WEIGHT_FLOOR
 from pipeline.goals.active.rounds import (
     add_confirmation_runs,
     design_runs,
@@ -21,12 +21,19 @@ from pipeline.goals.active.rounds import (
 )
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
 from pipeline.goals.ratio.answer_warnings import answer_warnings, by_weight, domain_gain
-from pipeline.goals.ratio.answering_laws import CHANGE_LAW, AnsweringLaws, Solution, change_lines, mixture_changes
+from pipeline.goals.ratio.answering_laws import (
+    CHANGE_LAW,
+    AnsweringLaws,
+    Solution,
+    answering_laws,
+    change_lines,
+    mixture_changes,
+)
 from pipeline.goals.ratio.asked import asked_lines, short_lines, size_lines
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs
-from pipeline.question.design import is_active, peak_of, with_peak
+from pipeline.question.design import is_active, with_peak
 from pipeline.question.messages import ConfigError
-from pipeline.question.phases import describe_phases, pieces
+from pipeline.question.phases import describe_phases
 from pipeline.question.schema import Question
 from pipeline.question.variants import variants
 from pipeline.study.artifacts import (
@@ -41,23 +48,19 @@ from pipeline.study.artifacts import (
     Recommendation,
     RecommendedRun,
 )
-from pipeline.study.collect import collect, schedules
+from pipeline.study.collect import collect
 from pipeline.study.context import Context
 from pipeline.study.fits import (
     are_all_fitted,
     back_test,
     first_mixture,
     fit_all,
+    fits_digest,
     keep_errors,
-    refuse_other_points,
     trust,
-    weights,
-    with_average,
 )
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
 from pipeline.study.number_format import weights_used
-from pipeline.study.target import find_target
-from training.schedule import learning_rates
 
 
 class LawGoal(Goal):
@@ -198,6 +201,7 @@ class LawGoal(Goal):
             changes=changes,
             gain=gain,
             points=context.points_digest,
+            fits=fits_digest(context.study),
         )
         recommendation.write(context.study)
         return recommendation
@@ -218,8 +222,9 @@ class LawGoal(Goal):
         half_width, asked = (answer.high - answer.low) / 2, question.design.tolerance
         if half_width <= asked:
             return
+        wide = f"the domain ratio is known within ± {half_width:.3f}, design.tolerance is {asked:g}"
         if question.model.path == IMPORTED:
-            yield f"half-width {half_width:.3f}: import more runs, best near this ratio and length"
+            yield f"{wide}: import more runs, best near this ratio and length"
             return
         runs = ""
         # Which they are takes seconds to say.
@@ -227,9 +232,7 @@ class LawGoal(Goal):
             log("asking which runs would say where the optimum is")
             with contextlib.suppress(PointsError):
                 runs = most_telling(context)
-        line = (
-            f"half-width {half_width:.3f}, design.tolerance {asked:g}: cptlaw refine trains what should narrow it most"
-        )
+        line = f"{wide}: cptlaw refine {context.study.folder} trains what should narrow it most"
         yield f"{line}: {runs}" if runs else line
 
     def asked_otherwise(self, question: Question, answer: Recommendation) -> tuple[str, ...]:
@@ -258,10 +261,8 @@ class LawGoal(Goal):
         same = are_all_fitted(known, points, laws)
         if not (answer.points == context.points_digest if answer.points else same):
             return "it was not fitted to the points that there are now"
-        with contextlib.suppress(StudyError):
-            counts = {corpus: {law: fit.n_points for law, fit in of.items()} for corpus, of in context.fits.items()}
-            if any(counts[corpus].get(law, n) != n for corpus, of in known.items() for law, n in of.items()):
-                return "the laws were fitted anew since"
+        if answer.fits and fits_digest(context.study) not in ("", answer.fits):
+            return "the laws were fitted anew since"
         planned, fitted = {run.name for run in context.plan}, set(points.loc[points["role"] == "fit", "run"])
         gone = len(fitted - planned)
         return f"{gone} of the {len(fitted)} runs behind it are not in the plan any more" if gone and planned else ""
@@ -338,37 +339,3 @@ def _refuse_phases(question: Question) -> None:
                 "allowed: continual.phases=[], with the phases in a variant"
             ]
         )
-
-
-def answering_laws(context: Context) -> AnsweringLaws:
-    """The average of the laws of each corpus by held-out errors, or the first law where nothing could be held out."""
-    points, fits = context.points, context.fits
-    refuse_other_points(context.study, context.points_digest)
-    question = with_tried_peaks(context.question.with_laws(fits), context.plan)
-    target, weight = find_target(question, points), {}
-    for corpus, of_law in fits.items() if len(question.law) > 1 else ():
-        kind = next(iter(of_law.values())).spread.kind(target.N, target.D)
-        weight[corpus] = weights(context.tested, corpus, kind)
-    law = {corpus: AVERAGE if weight.get(corpus) else next(iter(question.law)) for corpus in context.corpora}
-    return AnsweringLaws(question, points, with_average(fits, weight, context.tested), law, context.tested, weight)
-
-
-def with_tried_peaks(question: Question, plan: Sequence[PlannedRun]) -> Question:
-    """The question with those of `design.peaks` that one of the longest runs for the fit has.
-
-    The laws extrapolate badly in peak and length at once (docs/negative-results.md). Runs of the target's model count
-    before those of others.
-    """
-    schedule_of, runs = schedules(plan), [run for run in plan if run.role == "fit"]
-    of_target = [run for run in runs if run.model == question.model.name]
-    rates = [schedule_of[run.name].rates for run in of_target or runs]
-    steps = max(map(len, rates), default=0)
-    peaks = [float(curve.max()) for curve in rates if len(curve) == steps]
-
-    def has_run(factor: float) -> bool:
-        phase = with_peak(question, peak_of(question, factor)).target_phase
-        peak = float(learning_rates(pieces(phase), steps).max())
-        return any(math.isclose(peak, of_run) for of_run in peaks)
-
-    factors = [factor for factor in question.design.peaks if runs and has_run(factor)]
-    return replace(question, design=replace(question.design, peaks=factors)) if factors else question

@@ -52,7 +52,7 @@ GOAL_KINDS = {
     "compute": GoalKind("compute"),
     "weights": GoalKind(many_domains=True),
 }
-"""Allowed values of goal.kind; `pipeline.goals.GOALS` implements each."""
+"""Allowed values of goal.kind; `pipeline.goals.registry.GOALS` implements each."""
 
 
 @dataclass

@@ -13,7 +13,7 @@ from tests.pipeline.show.report.report_study import make_study
 from training.run import Exit
 
 
-@pytest.mark.parametrize("name", ["local", "slurm"])
+@pytest.mark.parametrize("name", sorted(LAUNCHERS))
 def test_each_word_selects_a_launcher(name: str) -> None:
     question = read_question([f"launcher={name}"])
     assert launcher_of(question) is LAUNCHERS[question.launcher.kind]

@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 from fitting import Fit, LawAverage, folds, law_weights
 from fitting.uncertainty.horizon import POWER, half_width
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
-from pipeline.goals.ratio.law_goal import answering_laws
+from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.ratio.trade_off import TradeOffGoal
 from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation

@@ -170,7 +170,7 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     assert 0.0 < half_width < 0.3
     assert "the tolerance seems to be reached" in lines[0]
     (line,) = goal.what_would_sharpen(context.fresh(), content, list)
-    assert line.endswith("design.tolerance 0.006: cptlaw refine trains what should narrow it most")
+    assert line.endswith(f"design.tolerance is 0.006: cptlaw refine {study.folder} trains what should narrow it most")
     assert not [*goal.what_would_sharpen(asking(context, tolerance=0.5), content, list)]
     law = {"dcpt": LawConfig(min_ratio=1.1)}
     assert goal._recommended(setting.asking(dataclasses.replace(question, law=law)), lines.append) is None

@@ -20,7 +20,7 @@ from pipeline.goals.active.candidates import (
 )
 from pipeline.goals.active.history import BUDGET, CANDIDATES, ChosenRun, history_file, read_rounds
 from pipeline.goals.active.rounds import chosen_runs, design_runs, first_round, next_round
-from pipeline.goals.ratio.law_goal import with_tried_peaks
+from pipeline.goals.ratio.answering_laws import with_tried_peaks
 from pipeline.goals.registry import goal_of
 from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.plan.duration import START_SECONDS
