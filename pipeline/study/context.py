@@ -17,7 +17,7 @@ from pipeline.question.presets import models
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.artifacts import Machine
 from pipeline.study.collect import of_domain, read_points, schedules
-from pipeline.study.fits import points_digest, read_back_test, read_fits
+from pipeline.study.fits import fits_digest, points_digest, read_back_test, read_fits
 from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from pipeline.study.target import Target, find_target
 from training.corpora.manifest import Manifest
@@ -118,6 +118,11 @@ class Context:
     def fits(self) -> dict[str, dict[str, Fit]]:
         """Corpus -> law -> fit, of the laws that are fitted to both corpora. Raises StudyError: there is none."""
         return read_fits(self.study, self.question)
+
+    @cached_property
+    def fits_digest(self) -> str:
+        """`fits_digest` of the fits."""
+        return fits_digest(self.study)
 
     @cached_property
     def tested(self) -> pd.DataFrame:

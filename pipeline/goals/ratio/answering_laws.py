@@ -106,10 +106,9 @@ class Solution:
     """Peak learning rate; None: that of the question."""
 
 
-def mixture_changes(laws: AnsweringLaws) -> list[RecommendedChange]:
+def mixture_changes(laws: AnsweringLaws, target: Target) -> list[RecommendedChange]:
     """The best change at each of `goal.change_at`, by fits of `CHANGE_LAW`; none where no mixture is tolerated."""
     question, (general, domain) = laws.question, laws.corpora
-    target = find_target(question, laws.points)
     of_general, of_domain = (laws.fits[corpus][CHANGE_LAW] for corpus in laws.corpora)
     assert isinstance(of_general, Fit)
     assert isinstance(of_domain, Fit)

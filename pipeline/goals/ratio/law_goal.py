@@ -55,7 +55,6 @@ from pipeline.study.fits import (
     back_test,
     first_mixture,
     fit_all,
-    fits_digest,
     keep_errors,
     trust,
 )
@@ -165,7 +164,7 @@ class LawGoal(Goal):
         if context.question.goal.change_at and CHANGE_LAW not in laws.question.law:
             change_notes = [f"goal.change_at: not answered, since {CHANGE_LAW} could not be fitted"]
         elif context.question.goal.change_at:
-            changes = mixture_changes(at_answer)
+            changes = mixture_changes(at_answer, answer.target)
         gain = domain_gain(at_answer, answer)
         warnings = [*by_weight(answer_warnings(context, laws, answer, gain)), *change_notes]
         warnings += change_lines(laws.question, changes)
@@ -201,7 +200,7 @@ class LawGoal(Goal):
             changes=changes,
             gain=gain,
             points=context.points_digest,
-            fits=fits_digest(context.study),
+            fits=context.fits_digest,
         )
         recommendation.write(context.study)
         return recommendation
@@ -261,7 +260,7 @@ class LawGoal(Goal):
         same = are_all_fitted(known, points, laws)
         if not (answer.points == context.points_digest if answer.points else same):
             return "it was not fitted to the points that there are now"
-        if answer.fits and fits_digest(context.study) not in ("", answer.fits):
+        if answer.fits and context.fits_digest not in ("", answer.fits):
             return "the laws were fitted anew since"
         planned, fitted = {run.name for run in context.plan}, set(points.loc[points["role"] == "fit", "run"])
         gone = len(fitted - planned)

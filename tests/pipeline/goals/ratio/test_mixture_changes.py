@@ -51,7 +51,7 @@ def _asked(*words: str, **domain: float) -> AnsweringLaws:
 def test_each_time_is_answered_for_the_schedule_of_the_run() -> None:
     asked = _asked("goal.change_at=[0.5,0.75]", delta=0.9)
     question, target = asked.question, find_target(asked.question, asked.points)
-    found = mixture_changes(asked)
+    found = mixture_changes(asked, find_target(asked.question, asked.points))
     assert [change.at for change in found] == [0.5, 0.75]
     rates = learning_rates(pieces(dataclasses.replace(question.continual, steps=target.steps)), target.steps, 3e-4)
     fits = {corpus: asked.fits[corpus][LAW] for corpus in asked.corpora}
@@ -70,7 +70,7 @@ def test_each_time_is_answered_for_the_schedule_of_the_run() -> None:
 
 def test_one_mixture_is_kept_where_a_change_is_not_better() -> None:
     asked = _asked("goal.change_at=[0.5]")
-    (line,) = change_lines(asked.question, mixture_changes(asked))
+    (line,) = change_lines(asked.question, mixture_changes(asked, find_target(asked.question, asked.points)))
     assert line.startswith("keep one mixture: a change lowers the loss on code by ")
     nothing = dataclasses.replace(CHANGE, after=0.5, difference=0.0, better=False)
     assert "by none; such differences are missed by 0.06 nats" in next(change_lines(asked.question, [nothing]))
@@ -99,7 +99,8 @@ def test_an_answered_study_keeps_its_changes_and_prints_them(tmp_path: Path) -> 
     vars(context).update(points=asked.points, fits=asked.fits)
     content = goal_of(asked.question).recommend(context, list)
     (change,) = content.changes
-    assert Recommendation.read(study).changes == [change] == mixture_changes(asked)
+    target = find_target(asked.question, asked.points)
+    assert Recommendation.read(study).changes == [change] == mixture_changes(asked, target)
     assert next(change_lines(asked.question, [change])) in content.warnings
     same = dataclasses.replace(change, after=change.before)
     rows = recommendation_table(dataclasses.replace(content, changes=[change, same]), asked.question).rows
