@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from pipeline.goals.goal import Goal
+from pipeline.goals.ratio.balance import BalanceGoal
 from pipeline.goals.ratio.compute import ComputeGoal
 from pipeline.goals.ratio.limited_data import LimitedDataGoal
 from pipeline.goals.ratio.trade_off import TradeOffGoal
@@ -16,6 +17,7 @@ GOALS: dict[str, Goal] = {
     "limited-data": LimitedDataGoal(),
     "compute": ComputeGoal(),
     "weights": WeightsGoal(),
+    "balance": BalanceGoal(),
 }
 """goal.kind -> its implementation; `GOAL_KINDS` of pipeline.question.schema has the same names."""
 

@@ -92,4 +92,4 @@ def test_two_machines_that_train_one_study_choose_and_train_as_one_does(words: l
 def test_a_goal_without_a_design_cannot_be_refined(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     grid = [word for word in words if not word.startswith("design")]
     error = refused(["refine", *grid, "goal=compute", "goal.flops=1e9"], capsys, 2)
-    assert error == "goal.kind: 'compute' cannot be refined; allowed: trade-off, limited-data"
+    assert error == "goal.kind: 'compute' cannot be refined; allowed: trade-off, limited-data, balance"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas as pd
 from fitting import Estimate, Fit, LawAverage, TradeOff, trade_off
 from fitting.answers.mixture_change import TYPICAL_ERROR, mixture_change
 from fitting.law_average import AVERAGE
-from pipeline.question.design import peak_of, with_peak
+from pipeline.question.design import candidate_peaks, peak_of, with_peak
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ModelCandidate, RecommendedChange
@@ -104,6 +104,16 @@ class Solution:
     """goal=compute: what each model is predicted to do."""
     peak: float | None = None
     """Peak learning rate; None: that of the question."""
+
+
+def at_best_peak(
+    laws: AnsweringLaws, solve: Callable[[AnsweringLaws], Solution], loss: Callable[[Solution], float]
+) -> Solution:
+    """The answer at the peak learning rate of `design` with the least loss."""
+    peaks = candidate_peaks(laws.question)
+    if peaks == [peak_of(laws.question, 1.0)]:
+        return solve(laws)
+    return min((replace(solve(laws.at_peak(peak)), peak=peak) for peak in peaks), key=loss)
 
 
 def mixture_changes(laws: AnsweringLaws, target: Target) -> list[RecommendedChange]:

@@ -2,9 +2,9 @@
 
 A trade-off is CONFIRMED if the 90% interval of the measured loss increase at the recommended ratio holds the
 tolerance, and NEARBY if the ratio at which the measured increase is the tolerance may lie in the 90% interval of the
-predicted ratio. Limited data and compute are CONFIRMED if the recommended place may be the optimum and another place
-may not, and NEARBY if a place that may be the optimum lies in the 90% interval of the predicted one. Any other answer
-is NOT_CONFIRMED, or UNDETERMINED with one seed and where every place may be the optimum.
+predicted ratio. Limited data, compute and balance are CONFIRMED if the recommended place may be the optimum and another
+place may not, and NEARBY if a place that may be the optimum lies in the 90% interval of the predicted one. Any other
+answer is NOT_CONFIRMED, or UNDETERMINED with one seed and where every place may be the optimum.
 """
 
 from __future__ import annotations
@@ -199,10 +199,17 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
 
 
 def minimum_outcome(
-    question: Question, rows: list[ConfirmationRow], axis: str, interval: tuple[float | None, float | None]
+    question: Question,
+    rows: list[ConfirmationRow],
+    axis: str,
+    interval: tuple[float | None, float | None],
+    corpus: str | None = None,
 ) -> Outcome:
-    """Judge the place with the lowest domain loss, on the `axis` domain_ratio or N, by the 90% interval there."""
-    outcome, deciding = _deciding(question, rows, question.corpora.domain, axis)
+    """Judge the place with the lowest loss, on the `axis` domain_ratio or N, by the 90% interval there.
+
+    `corpus`: whose rows decide; None: the domain.
+    """
+    outcome, deciding = _deciding(question, rows, corpus or question.corpora.domain, axis)
     if len(deciding) == 1:
         return outcome
     measured = around_optimum(_seeds_in_common(deciding), outcome.at)

@@ -1,12 +1,10 @@
 """goal=trade-off: the largest domain ratio at which the general loss stays within the tolerance."""
 
-import math
-from dataclasses import replace
+from math import inf
 
-from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, at_best_peak
 from pipeline.goals.ratio.confirm import Place, ratios, tolerance_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
-from pipeline.question.design import candidate_peaks, peak_of
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
 from pipeline.study.target import find_target
@@ -19,11 +17,8 @@ class TradeOffGoal(LawGoal):
 
     def solve(self, laws: AnsweringLaws) -> Solution:
         """The answer, at the peak learning rate of `design` with the smallest domain loss."""
-        peaks, domain = candidate_peaks(laws.question), laws.question.corpora.domain
-        if peaks == [peak_of(laws.question, 1.0)]:
-            return _at_one_peak(laws)
-        answers = [replace(_at_one_peak(laws.at_peak(peak)), peak=peak) for peak in peaks]
-        return min(answers, key=lambda answer: answer.predicted[domain][0] if answer.predicted else math.inf)
+        _, domain = laws.corpora
+        return at_best_peak(laws, _at_one_peak, lambda found: found.predicted[domain][0] if found.predicted else inf)
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
         steps = question.target.steps

@@ -51,6 +51,8 @@ GOAL_KINDS = {
     "limited-data": GoalKind("limited-data", design_question="limited_data"),
     "compute": GoalKind("compute"),
     "weights": GoalKind(many_domains=True),
+    # Its runs are those that tell the largest ratio within the tolerance: both need the curves of both losses.
+    "balance": GoalKind("balance", design_question="trade_off"),
 }
 """Allowed values of goal.kind; `pipeline.goals.registry.GOALS` implements each."""
 
@@ -61,7 +63,8 @@ class GoalConfig:
     """trade-off: the largest domain ratio within a tolerated increase of the general loss; limited-data: the domain
     ratio with the smallest domain loss when the domain has few tokens, each read once; compute: the model, of ladder
     and `model`, with the smallest domain loss for a compute budget; weights: mixture weights of many domains with the
-    smallest average loss, see docs/many-domains.md. For the first three see docs/guide.md."""
+    smallest average loss, see docs/many-domains.md; balance: the domain ratio with the least weighted sum of both
+    losses. For the others see docs/guide.md."""
     tolerance: Annotated[float, TOLERANCE] = 0.03
     """Tolerated relative increase of the general loss over the loss before CPT, 0.03 is 3%."""
     change_at: list[Annotated[float, PARTS]] = field(default_factory=list)
@@ -71,6 +74,8 @@ class GoalConfig:
     """Tokens of the domain for limited-data; at domain ratio r the run has domain_tokens / r tokens."""
     most_tokens: Annotated[float, TOKENS] | None = None
     """Upper limit of the run's tokens for limited-data; null: 20 times domain_tokens."""
+    weight: Ratio = 0.5
+    """Weight of the general loss for balance, 0 to 1; the domain loss has the rest."""
     flops: Annotated[float, up_to(1e30)] | None = None
     """Budget of the continual phase for compute, FLOPs, 6 N D with N non-embedding parameters, like 5e19."""
     domain_ratio: Annotated[float, COMPUTE_RATIO] | None = None

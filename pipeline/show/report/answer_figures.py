@@ -149,11 +149,12 @@ def places(evidence: Evidence) -> Figure | None:
     predicted, low, high, measured = ([getattr(place, name) for place in own] for name in names)
     deviations = [place.sd or 0.0 for place in own]
     below, above = np.subtract(measured, deviations), np.add(measured, deviations)
-    colour = evidence.colours[evidence.law_of(corpus)]
+    law = evidence.law_of(corpus if corpus in evidence.corpora else evidence.domain)
+    colour = evidence.colours[law]
     runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}") | {"error_y": bar(below, measured, above)}
     bounds = limits([*measured, *below, *above, *predicted], low, high)
     traces = [band(x, low, high, colour), line([x[outcome.at]] * 2, bounds, BLACK, "solid", 1)]
-    keys = [Key(evidence.law_of(corpus), colour, "line"), Key("90% interval", colour, "band")]
+    keys = [Key(law, colour, "line"), Key("90% interval", colour, "band")]
     if (tolerance := outcome.tolerance) is not None:
         cap = evidence.recommendation.loss_before[corpus] * (1 + tolerance)
         traces.append(line([min(x), max(x)], [cap] * 2, GREY, "dash", 1.6))

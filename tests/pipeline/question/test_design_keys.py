@@ -26,7 +26,8 @@ BAD_KEYS = {
     (
         "goal=compute",
         "goal.flops=1e12",
-    ): "design.kind: 'active' with goal.kind=compute; allowed: auto, grid, or goal.kind of trade-off, limited-data",
+    ): "design.kind: 'active' with goal.kind=compute; allowed: auto, grid, or goal.kind of trade-off, limited-data, "
+    "balance",
     ("design.target_size=false", "ladder=[]"): "design.target_size: false with ladder=[]",
     ("goal=limited-data", "goal.domain_tokens=1e6", "law=[transfer-anchored]"): "law: ['transfer-anchored'] with "
     "design.kind=active; allowed: at least one that reads D",

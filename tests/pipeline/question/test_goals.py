@@ -31,7 +31,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"kind": "compute", "flops": 1e12, "ladder": []}, "goal.kind: 'compute' with one model; allowed: two"),
     ({"domain_ratio": 0.0}, "goal.domain_ratio: 0.0; allowed: above 0, up to 1, or null"),
     ({"tolerance": 2.0}, "goal.tolerance: 2.0; allowed: above -1, below 1: 0.02 is 2%"),
-    ({"kind": "data"}, "goal.kind: 'data'; allowed: trade-off, limited-data, compute, weights"),
+    ({"kind": "data"}, "goal.kind: 'data'; allowed: trade-off, limited-data, compute, weights, balance"),
     ({"change_at": [0.5, 1.0], "law": TWO}, "goal.change_at: 1.0; allowed: parts of the run's steps, between 0 and 1"),
     ({"change_at": [0.5]}, "goal.change_at: [0.5] needs the law transfer-two-mixtures; allowed: law=[dcpt,transfer-"),
     (
@@ -71,13 +71,13 @@ def test_each_goal_has_its_answer_and_all_have_the_fits() -> None:
     asked = [
         study_of(dataclasses.replace(question, goal=dataclasses.replace(one.goal, kind=kind)))
         for question in (one, several)
-        for kind in ("trade-off", "limited-data", "compute")
+        for kind in ("trade-off", "limited-data", "compute", "balance")
     ]
     assert [study.answer("a.json") for study in asked] == [
-        *("a.json", "answers/limited-data/a.json", "answers/compute/a.json"),
-        *("answers/code/a.json", "answers/code/limited-data/a.json", "answers/code/compute/a.json"),
+        *("a.json", "answers/limited-data/a.json", "answers/compute/a.json", "answers/balance/a.json"),
+        *(f"answers/code/{kind}a.json" for kind in ("", "limited-data/", "compute/", "balance/")),
     ]
-    assert [study.fitted("fits") for study in asked] == ["fits"] * 3 + ["answers/code/fits"] * 3
+    assert [study.fitted("fits") for study in asked] == ["fits"] * 4 + ["answers/code/fits"] * 4
 
 
 def test_an_existing_study_is_asked_another_goal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,8 @@ NEEDED = {
     "hub": ["corpora.sources.general.name=a/b", "corpora.sources.domain.name=c/d"],
     "hf": ["model.path=some/model"],
     "limited-data": ["goal.domain_tokens=1e6"],
+    "law-and-headers": ["corpora.folder=there"],
+    "long-runs": ["corpora.folder=there"],
     "local": ["model.path=there", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "own": ["corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "redpajama-like": ["corpora.folder=there"],

@@ -86,6 +86,20 @@ def test_few_tokens_of_the_domain() -> None:
     assert found.identified
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.4, 0.55, 0.7, 1.0])
+def test_the_least_weighted_loss(weight: float) -> None:
+    asked = _asked(kind="balance", weight=weight)
+    steps, ratios = asked.question.target.steps, np.linspace(0.0, 1.0, 201)
+    both = [[_loss(asked, corpus, ratio, "qwen2-0.3m", steps) for ratio in ratios] for corpus in ("general", "code")]
+    weighted = np.array([weight, 1 - weight]) @ both
+    found = _answer(asked)
+    assert found.domain_ratio == pytest.approx(ratios[int(np.argmin(weighted))], abs=6e-3)
+    predicted = weight * found.predicted["general"][0] + (1 - weight) * found.predicted["code"][0]
+    assert predicted == pytest.approx(min(weighted), abs=1e-4)
+    assert found.low <= found.domain_ratio <= found.high
+    assert found.binding.startswith("nothing" if 0 < found.domain_ratio < 1 else "the range of ratios: all ")
+
+
 def test_an_optimum_at_the_longest_run_that_may_be_had_says_so() -> None:
     found = _answer(_asked(kind="limited-data", domain_tokens=1e4, most_tokens=2e4))
     assert found.domain_ratio == pytest.approx(0.5)

@@ -47,7 +47,7 @@ MISTAKES = {
     "weights.target=many": ["weights.target", "many", "Integer"],
     "pretrain.checkpoints.steps=[30]": ["pretrain.checkpoints.steps: given, while runs are of many lengths"],
     "ladder=[qwen2-0.05m]": ["ladder: ['qwen2-0.05m'] with goal.kind=weights; allowed: []"],
-    "goal.kind=wights": ["goal.kind: 'wights'; allowed: trade-off, limited-data, compute, weights"],
+    "goal.kind=wights": ["goal.kind: 'wights'; allowed: trade-off, limited-data, compute, weights, balance"],
 }
 
 

@@ -1,0 +1,91 @@
+"""goal=balance: the domain ratio of the least weighted sum of the general and the domain loss."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from fitting.answers.answer import beyond, estimate
+from fitting.answers.grid_minimum import parabola_minima
+from fitting.answers.trade_off import GRID
+from pipeline.goals.ratio.answering_laws import LEVEL, AnsweringLaws, Solution, at_best_peak
+from pipeline.goals.ratio.confirm import Place, minimum_outcome, ratios
+from pipeline.goals.ratio.law_goal import LawGoal
+from pipeline.question.schema import Question
+from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
+from pipeline.study.target import find_target
+
+
+class BalanceGoal(LawGoal):
+    """Equation 5 of Wang et al. (2025), for the replay ratio and the peak of a run of given length."""
+
+    keys = ("weight",)
+
+    def solve(self, laws: AnsweringLaws) -> Solution:
+        """The answer, at the peak learning rate of `design` with the least weighted loss."""
+        factors = dict(zip(laws.corpora, _weights(laws.question).values()))
+        return at_best_peak(
+            laws, _at_one_peak, lambda found: sum(factors[corpus] * found.predicted[corpus][0] for corpus in factors)
+        )
+
+    def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
+        steps = question.target.steps
+        return [Place(recommendation.target.model, ratio, steps) for ratio in ratios(question, recommendation)]
+
+    def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
+        interval, weights = (recommendation.low, recommendation.high), _weights(question)
+        return minimum_outcome(question, _summed(rows, weights), "domain_ratio", interval, _name(weights))
+
+    def constraint(self, question: Question) -> str:
+        return f"The least of {_name(_weights(question))}, the weighted losses on both, is sought."
+
+
+def _weights(question: Question) -> dict[str, float]:
+    """Corpus -> weight of its loss."""
+    weight = question.goal.weight
+    return {question.corpora.general: weight, question.corpora.domain: 1 - weight}
+
+
+def _name(weights: dict[str, float]) -> str:
+    return " + ".join(f"{weight:.3g} {corpus}" for corpus, weight in weights.items())
+
+
+def _at_one_peak(laws: AnsweringLaws) -> Solution:
+    target, (general, domain) = find_target(laws.question, laws.points), laws.corpora
+    curve, drawn, warnings = np.zeros(len(GRID)), [], []
+    for corpus, weight in _weights(laws.question).items():
+        fit = laws.fit(corpus)
+        frame = pd.DataFrame({**target.columns(corpus, fit), "r": GRID if corpus == domain else 1 - GRID})
+        curve += weight * fit.predict(frame)
+        drawn.append(weight * fit.predict_draws(frame) if len(fit.draws) else np.zeros((0, len(GRID))))
+    count = min(map(len, drawn))
+    ratio, low, high = estimate(
+        float(parabola_minima(GRID, curve[None])[0]),
+        parabola_minima(GRID, drawn[0][:count] + drawn[1][:count]),
+        LEVEL,
+    )
+    for corpus, r in ((general, 1 - ratio), (domain, ratio)):
+        fit = laws.fit(corpus)
+        name = "domain" if corpus == domain else "general"
+        warnings += beyond(name, fit, pd.DataFrame([{**target.columns(corpus, fit), "r": r}]))
+    predicted = {corpus: laws.loss(target, corpus, ratio) for corpus in laws.corpora}
+    end = {0.0: f"all {general}", 1.0: f"all {domain}"}.get(ratio)
+    binding = f"the range of ratios: {end} is best" if end else "nothing: the least lies inside"
+    identified = not (low <= 0.01 and high >= 0.99)
+    return Solution(target, ratio, low, high, predicted, binding, warnings, identified)
+
+
+def _summed(rows: list[ConfirmationRow], weights: dict[str, float]) -> list[ConfirmationRow]:
+    """A row for each run, of the weighted sum of the losses by the laws that answered."""
+    summed = []
+    for run in dict.fromkeys(row.run for row in rows):
+        pair = [next(row for row in rows if row.recommended and (row.run, row.corpus) == (run, of)) for of in weights]
+        factors = np.array(list(weights.values()))
+        predicted, before = factors @ [(row.predicted, row.before) for row in pair]
+        half = float(np.linalg.norm(factors * [(row.high - row.low) / 2 for row in pair]))
+        seeds = [float(factors @ losses) for losses in zip(*(row.seeds for row in pair))]
+        sd = float(np.std(seeds, ddof=1)) if len(seeds) > 1 else None
+        numbers = {"measured": float(np.mean(seeds)), "sd": sd, "predicted": predicted, "before": before}
+        ends = {"low": predicted - half, "high": predicted + half}
+        summed.append(replace(pair[1], corpus=_name(weights), seeds=seeds, **numbers, **ends))
+    return summed
