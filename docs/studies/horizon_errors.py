@@ -24,7 +24,7 @@ import pandas as pd
 import fitting
 from docs.studies.horizon_series import LADDER, Far, all_series, apart_series
 from docs.studies.law_errors import RESULTS
-from fitting import Fold, PointsError
+from fitting import LAWS, Fold, PointsError
 from fitting.law_average import APART, AVERAGE
 from fitting.laws.tokens import ONE_CURVE
 from fitting.parallel import over_cores
@@ -192,15 +192,19 @@ def of_question(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         if split is None:
             continue
         known = {law: tables[split][law].to_numpy() for law in laws}
-        weights = fitting.law_weights(known)
         stand_in = 1.0 if split == kind else STAND_IN
-        weights_of = {law: {law: 1.0} for law in laws} | ({AVERAGE: weights} if len(laws) > 1 else {})
-        for law, weight in weights_of.items():
+        answered = [(law, {law: 1.0}, own) for law in laws]
+        limit = min(LAWS[law].furthest for law in laws) if len(laws) > 1 else 0.0
+        beyond = own["horizon"] > limit
+        for part, counted in ((own[~beyond], laws), (own[beyond], [law for law in laws if LAWS[law].furthest > limit])):
+            if limit and len(part):
+                answered.append((AVERAGE, fitting.law_weights({law: known[law] for law in counted or laws}), part))
+        for law, weight, part in answered:
             factor = AVERAGE_FACTORS[str(kind)] if law == AVERAGE else FACTORS[str(kind)] * stand_in
-            table = _averaged(own, weight)
-            missed = np.sum([known[name] * part for name, part in weight.items()], axis=0)
+            table = _averaged(part, weight)
+            missed = np.sum([known[name] * one for name, one in weight.items()], axis=0)
             residual = float(table["residual"].iloc[0])
-            half = misfit.half_width(missed, residual, factor, int(own["runs"].min()))
+            half = misfit.half_width(missed, residual, factor, int(part["runs"].min()))
             root, ahead = float(np.sqrt(np.mean(missed**2))), HELD_OUT_HORIZON.get(split)
             growth = [root / np.log(ahead) ** horizon.POWER] if ahead else []
             far = horizon.half_width(

@@ -8,6 +8,7 @@ trained. `last` of the column design: the loss at the end of the longest run for
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 KEPT = Path(__file__).parents[1] / "results/long-runs"
@@ -38,7 +39,7 @@ def last(points: pd.DataFrame, registered: pd.DataFrame) -> pd.DataFrame:
         own = fitted[(fitted["domain"] == row["domain"]) & (fitted["corpus"] == row["corpus"])]
         own = own.assign(away=(own["domain_ratio"] - row["domain_ratio"]).abs()).sort_values(["away", "D"])
         near = own[own["away"] <= own["away"].min() + 1e-9].iloc[-1]
-        rows.append({**row, "design": "last", "predicted": near["loss"], "low": None, "high": None})
+        rows.append({**row, "design": "last", "predicted": near["loss"], "low": np.nan, "high": np.nan})
     return pd.DataFrame(rows)
 
 

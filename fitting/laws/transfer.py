@@ -225,6 +225,9 @@ def _replayed_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
 _SHIFT = r"\log\frac{\rho+\epsilon}{r+\epsilon}\,"
 _FURTHER = r" - G \log\left(1+S_1/S_1^{pt}\right)"
 
+_FURTHEST = 6.0
+"""Beyond it log(1 + E S1) goes on where shifts end (docs/performance.md, "How far do laws see?")."""
+
 TRANSFER = (
     Law(
         name="transfer-anchored",
@@ -237,6 +240,7 @@ TRANSFER = (
         slopes=_anchored_slopes,
         offset=_before,
         study=_STUDY,
+        furthest=_FURTHEST,
     ),
     Law(
         name="transfer",
@@ -266,6 +270,7 @@ TRANSFER = (
         slopes=_scaled_slopes,
         offset=_before,
         study=_STUDY,
+        furthest=_FURTHEST,
     ),
     Law(
         name="transfer-rate",

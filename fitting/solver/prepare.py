@@ -1,5 +1,6 @@
 """Points of a table as a problem that the solvers take, checked against the law."""
 
+import re
 import warnings as python_warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -108,7 +109,7 @@ def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Prepared:
             lacking[0] + ("; few=True lets the prior decide what the points do not" if len(points) else "")
         )
     # What to do about it is for those who may fix parameters, or give other points.
-    notes += [f"{line.partition(';')[0]}; the prior decides the rest" for line in lacking]
+    notes += [re.sub("; .*", "; the prior decides the rest", line) for line in lacking]
     scale = 0.0 if chosen.solving.residual == "log" else float(np.sqrt(np.mean(x["loss"] ** 2))) or 1.0
     constants = chosen.constants(x) | ({} if held_lambda is None else {"lambda": float(held_lambda)})
     columns = {name: x[name] for name in names} | whole

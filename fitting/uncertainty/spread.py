@@ -31,10 +31,14 @@ class Spread:
     growth: Sequence[float] = ()
     law: str = "law"
 
+    def horizon(self, N: float, D: float) -> float:
+        """Tokens over the longest fitted at that size; 1 where none is known."""
+        return float(horizons(self.reach, np.array([N]), np.array([D]))[0]) if self.reach else 1.0
+
     def kind(self, N: float, D: float) -> str:
         """The kind of extrapolation (`uncertainty.misfit`), by the longest runs at that size."""
         kind = misfit.extrapolation(self.ranges, N, D)
-        if not self.reach or horizons(self.reach, np.array([N]), np.array([D]))[0] <= BEYOND:
+        if self.horizon(N, D) <= BEYOND:
             return kind
         return {"ratio": "tokens", "size": "size-and-tokens"}.get(kind, kind)
 

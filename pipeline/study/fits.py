@@ -303,11 +303,16 @@ def read_back_test(study: Study) -> pd.DataFrame:
     return table
 
 
-def weights(tested: pd.DataFrame, corpus: str, kind: str) -> dict[str, float]:
-    """Law -> its weight in the average of the laws on a corpus, for a kind of extrapolation; empty without a test."""
+def weights(tested: pd.DataFrame, corpus: str, kind: str, horizon: float = 1.0) -> dict[str, float]:
+    """Law -> its weight in the average of the laws on a corpus, for a kind of extrapolation; empty without a test.
+
+    At `horizon` times the fitted tokens only the laws that see so far count, if there is one.
+    """
     tables = _common_errors(tested[tested["corpus"] == corpus])
     errors = next((tables[split] for split in NEXT[kind] if split in tables), pd.DataFrame())
-    return law_weights({str(law): errors[law].to_numpy() for law in errors}) if len(errors) else {}
+    known = {str(law): errors[law].to_numpy() for law in errors}
+    far = {law: values for law, values in known.items() if law not in LAWS or horizon <= LAWS[law].furthest}
+    return law_weights(far or known) if len(errors) else {}
 
 
 def with_average(

@@ -86,7 +86,15 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     for corpus in context.corpora:
         weight = laws.weights.get(corpus)
         if weight and (left := [name for name in laws.question.law if name not in weight]):
-            yield f"{', '.join(left)} on {corpus}: not in the average, since no run could be held out of them"
+            tested = set(laws.tested.loc[laws.tested["corpus"] == corpus, "law"])
+            near = [name for name in left if name in tested and np.isfinite(LAWS[name].furthest)]
+            if others := [name for name in left if name not in near]:
+                yield f"{', '.join(others)} on {corpus}: not in the average, since no run could be held out of them"
+            if near:
+                yield (
+                    f"{', '.join(near)} on {corpus}: not in the average beyond {LAWS[near[0]].furthest:g} times the "
+                    "fitted tokens"
+                )
     names = dict.fromkeys(name for corpus in laws.corpora for name in laws.weights.get(corpus) or [laws.law[corpus]])
     yield from _not_identified({name: [context.fits[corpus][name] for corpus in context.corpora] for name in names})
 

@@ -164,8 +164,9 @@ def answering_laws(context: Context) -> AnsweringLaws:
     question = with_tried_peaks(context.question.with_laws(fits), context.plan)
     target, weight = find_target(question, points), {}
     for corpus, of_law in fits.items() if len(question.law) > 1 else ():
-        kind = next(iter(of_law.values())).spread.kind(target.N, target.D)
-        weight[corpus] = weights(context.tested, corpus, kind)
+        fitted = next(iter(of_law.values()))
+        kind, horizon = fitted.spread.kind(target.N, target.D), fitted.spread.horizon(target.N, target.D)
+        weight[corpus] = weights(context.tested, corpus, kind, horizon)
     law = {corpus: AVERAGE if weight.get(corpus) else next(iter(question.law)) for corpus in context.corpora}
     return AnsweringLaws(question, points, with_average(fits, weight, context.tested), law, context.tested, weight)
 

@@ -58,7 +58,7 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     if longest:
         line = f"horizon: that run has {steps / longest:.3g} times the steps of the longest run for the fit"
         if steps > longest:
-            laws = [*question.law]
+            laws = [law for law in question.law if steps / longest <= LAWS[law].furthest] or [*question.law]
             width = float(half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else "law")[0])
             line += f", where 90% intervals of a loss are some {width:.1%} to either side by "
             line += f"the average of {len(laws)} laws, more where they disagree" if laws[1:] else laws[0]
