@@ -35,7 +35,8 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     except StudyError:
         Machine.path(study).unlink()  # Damaged: it sends everyone else here.
     known = machine and (machine.chose_precision or question.precision == machine.precision)
-    if known or (configured and question.launcher.elsewhere):
+    # Where GPUs are asked for runs are in bf16, and this machine's speed says nothing of theirs.
+    if known or (question.launcher.elsewhere and (configured or question.launcher.slurm.gpu_count)):
         return
     from training.engines import device_name, fast_precisions  # they load torch
 

@@ -51,7 +51,7 @@ def check_memory(question: Question, runs: Iterable[PlannedRun]) -> None:
 
 def _on_gpu(question: Question) -> bool:
     launcher = question.launcher
-    return bool(launcher.slurm.gpus if launcher.elsewhere else gpus() or launcher.device)
+    return bool(launcher.slurm.gpu_count if launcher.elsewhere else gpus() or launcher.device)
 
 
 def _line(question: Question, model: str, spec: RunSpec) -> str:

@@ -12,6 +12,8 @@ OURS = (
     *("--open-mode", "--output", "--parsable", "--requeue", "--signal", "--test-only", "--wait", "--wrap"),
 )
 """Options that cptlaw sets itself."""
+CPUS_A_GPU = 8
+"""Cores of a process that has a GPU: its data and its writing of states are not to wait."""
 _RESTART = ("--requeue", "--open-mode=append")
 _WORD = r"[A-Za-z0-9_.,:@%+/=*&|()!\[\]-]+"
 _TIME = r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}"
@@ -23,8 +25,8 @@ def train_options(question: Question) -> list[str]:
     return [
         *(*_named(slurm, "partition", "account", "qos", "constraint"), f"--nodes={slurm.nodes}"),
         f"--ntasks-per-node={question.parallel.processes // slurm.nodes}",
-        f"--cpus-per-task={slurm.cpus or question.launcher.threads}",
-        *([f"--gpus-per-node={slurm.gpus}"] if slurm.gpus else []),
+        f"--cpus-per-task={slurm.cpus or (CPUS_A_GPU if slurm.gpu_count else question.launcher.threads)}",
+        *([f"--gpus-per-node={slurm.gpus}"] if slurm.gpu_count else []),
         *(*_named(slurm, "mem", "time"), f"--signal=B:USR1@{slurm.signal}", *_RESTART, *slurm.extra),
     ]
 
@@ -60,11 +62,18 @@ def slurm_problems(question: Question) -> Iterator[str]:
     processes = question.parallel.processes
     if slurm.nodes >= 1 and processes % slurm.nodes:
         yield f"{key}.nodes: {slurm.nodes} does not divide parallel.processes {processes}; allowed: a divisor of it"
-    elif slurm.nodes >= 1 and 0 < slurm.gpus < processes // slurm.nodes:
+    elif slurm.nodes >= 1 and 0 < slurm.gpu_count < processes // slurm.nodes:
         yield f"{key}.gpus: {slurm.gpus} for {processes // slurm.nodes} processes a node; allowed: as many, or 0"
+    if not re.fullmatch(r"([A-Za-z0-9_.-]+:)?\d{1,4}", slurm.gpus):
+        yield f"{key}.gpus: {slurm.gpus!r}; allowed: a number of GPUs per node like 8, with their type like h100:8"
+    for option in slurm.srun:
+        if not re.match(r"--?[A-Za-z]", option) or not option.isprintable():
+            yield f"{key}.srun: {option!r}; allowed: --option or --option=value, an option of srun an entry"
     for name in ("extra", "driver"):
         for option in getattr(slurm, name):
-            if not re.fullmatch(rf"--[a-z][a-z0-9-]*(={_WORD})?", option):
+            if name == "extra" and slurm.gpu_count and re.match("--gpus|--gres=gpu", option):
+                yield f"{key}.extra: {option!r} beside {key}.gpus {slurm.gpus!r}; allowed: one of them"
+            elif not re.fullmatch(rf"--[a-z][a-z0-9-]*(={_WORD})?", option):
                 yield f"{key}.{name}: {option!r}; allowed: --option or --option=value, without spaces, quotes and '$'"
             elif option.partition("=")[0] in OURS:
                 yield f"{key}.{name}: {option!r}; cptlaw sets it itself; allowed: other options of sbatch"

@@ -1,11 +1,16 @@
 """launcher.slurm as options of sbatch, its mistakes, the output of squeue, the environment of a job's commands."""
 
+import shlex
+from pathlib import Path
+
 import pytest
 
 from pipeline.goals.registry import read_question
 from pipeline.launch.slurm.client import environment, parse_queue
+from pipeline.launch.slurm.script import train_script
 from pipeline.question.messages import ConfigError
 from pipeline.question.slurm_options import slurm_problems, train_options
+from pipeline.study.context import context_of
 
 MISTAKES = {
     "partition='a b'": "allowed: a name",
@@ -14,7 +19,8 @@ MISTAKES = {
     "mem=much": "allowed: a number and K, M, G or T",
     "time=soon": "allowed: minutes, or like 4:00:00",
     "nodes=3": "does not divide parallel.processes 1",
-    "gpus=-1": "allowed: 0 to 1,000",
+    "gpus=-1": "allowed: a number of GPUs per node like 8, with their type like h100:8",
+    "srun=[mpi]": "an option of srun an entry",
     "cpus=0": "allowed: 1 to 10,000",
     "signal=0": "allowed: 1 to 65,535",
     "limit=-2": "allowed: 0 to 1,000,000",
@@ -46,6 +52,29 @@ def test_a_setup_entry_is_one_line() -> None:
 @pytest.mark.parametrize("limit", ["30", "4:00:00", "2-00:00:00"])
 def test_a_time_limit_reaches_sbatch_as_it_was_given(limit: str) -> None:
     assert f"--time={limit}" in train_options(read_question(["launcher=slurm", f"launcher.slurm.time={limit}"]))
+
+
+def test_gpus_may_have_a_type_and_are_asked_for_once() -> None:
+    words = ["launcher=slurm", "launcher.slurm.gpus=h100:8", "parallel=fsdp2", "parallel.processes=8"]
+    words += ["pretrain.global_batch=16", "target.global_batch=16"]
+    question = read_question(words)
+    options = train_options(question)
+    assert {"--gpus-per-node=h100:8", "--cpus-per-task=8"} <= {*options}
+    # This machine, which submits, has no say in what they are fast in.
+    assert context_of(question).known_precision == "bf16"
+    assert "--cpus-per-task=1" in train_options(read_question(["launcher=slurm"]))
+    for option in ("--gres=gpu:4", "--gpus-per-node=4", "--gpus=8"):
+        with pytest.raises(ConfigError, match=rf"extra: '{option}' beside launcher.slurm.gpus 'h100:8'; allowed: one"):
+            read_question([*words, f"launcher.slurm.extra=['{option}']"])
+    with pytest.raises(ConfigError, match="gpus: h100:4 for 8 processes a node; allowed: as many, or 0"):
+        read_question([*words, "launcher.slurm.gpus=h100:4"])
+
+
+def test_options_of_srun_reach_it_as_they_are() -> None:
+    option = "--container-image=nvcr.io#nvidia/pytorch:25.01-py3"
+    question = read_question(["launcher=slurm", f"launcher.slurm.srun=['{option}','--mpi=pmix']"])
+    (line,) = [one for one in train_script(Path("s"), question, "t").splitlines() if one.startswith("srun")]
+    assert {option, "--mpi=pmix"} <= {*shlex.split(line)}
 
 
 def test_other_jobs_in_the_queue_are_ignored() -> None:

@@ -16,7 +16,7 @@ run=$(awk -v task="${{SLURM_ARRAY_TASK_ID:-0}}" '$1 == task {{ print $2 }}' {tas
 trap 'kill -USR1 "$step"' USR1
 trap : TERM
 # When one process exits, the others have a minute.
-srun --kill-on-bad-exit=0 --wait=60 {python} -m pipeline.launch.worker {study} --only "$run" &
+srun --kill-on-bad-exit=0 --wait=60 {srun}{python} -m pipeline.launch.worker {study} --only "$run" &
 step=$!
 while wait "$step"; code=$?; kill -0 "$step" 2> /dev/null; do :; done
 
@@ -46,7 +46,10 @@ def train_script(study: Path, question: Question, token: str) -> str:
     """The script of an array: task i trains the run listed for i in jobs/TOKEN.tasks."""
     folder = study.resolve()
     places = {"study": folder, "tasks": folder / "jobs" / f"{token}.tasks", "stop": folder / "STOP"}
-    body = _TRAIN.format(python=_python(question), **{name: shlex.quote(str(path)) for name, path in places.items()})
+    options = "".join(f"{shlex.quote(option)} " for option in question.launcher.slurm.srun)
+    body = _TRAIN.format(
+        srun=options, python=_python(question), **{name: shlex.quote(str(path)) for name, path in places.items()}
+    )
     ranks = _RANKS if question.parallel.kind != "single" else ""
     return _head(question, train_options(question)) + ranks + body
 

@@ -18,10 +18,10 @@ class SlurmConfig:
     """Features that a node must have, like h100."""
     nodes: Annotated[int, between(1, 100_000)] = 1
     """Nodes per run; parallel.processes are distributed over them evenly."""
-    gpus: Annotated[int, between(0, 1000)] = 0
-    """GPUs per node; 0: none."""
+    gpus: str = "0"
+    """GPUs per node, a number like 8, or with their type like h100:8; 0: none."""
     cpus: Annotated[int, between(1, 10_000)] | None = None
-    """Cores per process; null: launcher.threads."""
+    """Cores per process; null: 8 where GPUs are asked for, else launcher.threads."""
     mem: str | None = None
     """Memory per node, like 64G."""
     time: str | None = None
@@ -36,12 +36,20 @@ class SlurmConfig:
     """Shell lines before the run, like module load cuda, or . venv/bin/activate."""
     python: str | None = None
     """Command that starts Python in a job, like apptainer exec --nv image.sif python; null: this Python."""
+    srun: list[str] = field(default_factory=list)
+    """Options of srun, like --mpi=pmix, --cpu-bind=cores or --container-image=nvcr.io#nvidia/pytorch:25.01-py3."""
     extra: list[str] = field(default_factory=list)
-    """Further options of sbatch, like --exclusive or --gres=gpu:h100:4."""
+    """Further options of sbatch, like --exclusive."""
     driver: list[str] = field(default_factory=list)
     """Options of sbatch for the small jobs that fit, recommend and report, after partition, account and qos."""
     patience: Seconds = 60.0
     """Seconds after which a Slurm command that does not answer is given up."""
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs per node."""
+        count = self.gpus.rpartition(":")[2]
+        return int(count) if count.isdecimal() else 0
 
 
 @dataclass

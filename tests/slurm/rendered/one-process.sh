@@ -3,7 +3,7 @@
 #SBATCH --account=lab
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
-#SBATCH --cpus-per-task=1
+#SBATCH --cpus-per-task=8
 #SBATCH --gpus-per-node=2
 #SBATCH --time=4:00:00
 #SBATCH --signal=B:USR1@120
