@@ -1,4 +1,4 @@
-"""Is a long run what runs for the fit that cost a tenth of it predict? The verdict of docs/results/long-runs.
+"""Is a long run what runs for the fit that cost a tenth of it predict? The verdicts of long-runs and long-runs-peak.
 
     python -m docs.studies.long_runs
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-KEPT = Path(__file__).parents[1] / "results/long-runs"
+STUDIES = [Path(__file__).parents[1] / "results" / name for name in ("long-runs", "long-runs-peak")]
 BAR, PART = 0.01, 0.1
 """A loss is near if it is missed by that part of it, or of its change."""
 JUDGED = ["near", "inside"]
@@ -43,9 +43,9 @@ def last(points: pd.DataFrame, registered: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def verdict() -> pd.DataFrame:
+def verdict(study: Path) -> pd.DataFrame:
     """A row a registered prediction: what was measured, the error, and whether it was near and inside."""
-    points, registered = pd.read_parquet(KEPT / "points.parquet"), pd.read_csv(KEPT / "registered.csv")
+    points, registered = pd.read_parquet(study / "points.parquet"), pd.read_csv(study / "registered.csv")
     measured = ends(points, "confirm").rename(columns={"loss": "measured"}).drop(columns=["D", "run"])
     measured["domain_ratio"] = measured["domain_ratio"].round(3)
     table = pd.concat([registered, last(points, registered)]).merge(measured, on=["domain", "domain_ratio", "corpus"])
@@ -75,4 +75,5 @@ def page(table: pd.DataFrame) -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(page(verdict())))
+    for folder in STUDIES:
+        print("\n".join([folder.name, *page(verdict(folder))]))
