@@ -65,7 +65,7 @@ def plan(context: Context, console: Console) -> Exit:
         context = estimate(question)
         runs = goal.runs(context)
     notes = goal.plan_notes(context, runs)
-    print_items(notes.asked, console)
+    print_items([*question.rehearsal_changes, *notes.asked], console)
     console.print(cost_table(context, runs))
     notes_on_cost = (cost.evaluation_note(runs, question), cost.variant_note(runs, question))
     for note in filter(None, (*notes_on_cost, *memory_lines(question, runs))):

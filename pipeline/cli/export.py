@@ -12,7 +12,7 @@ from rich.console import Console
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
 from pipeline.cli.trainers.plan import never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
-from pipeline.cli.words import names_and_keys, print_line
+from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError, nearest
 from pipeline.question.overrides import key_and_value
@@ -56,6 +56,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if problems:
         raise ConfigError(problems)
     question = question_of_study(Path(folders[0]), [word for word in given if not word.startswith(keys)])
+    refuse_rehearsal(question)
     plan = training_plan(question, study_of(question), int(counts["devices"]), int(counts["micro_batch"]))
     output = Path(own["output"]) if "output" in own else None
     folder = output.with_name(f"{output.stem}-data") if output else None

@@ -16,7 +16,7 @@ from rich.console import Console
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import TABLES, perplexity_question
 from pipeline.cli.run_logs import RunLog, first_other_rate, join_logs, loss_keys, read_logs
-from pipeline.cli.words import names_and_keys, print_line, update_settings
+from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal, update_settings
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.ratio.following import Ending, FollowedRun, follow
 from pipeline.goals.registry import question_of_study
@@ -78,6 +78,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     folders, settings, overrides = _read_words(words)
     study, *files = folders
     question = question_of_study(Path(study), overrides)
+    refuse_rehearsal(question)
     if question.goal_kind.many_domains:
         raise ConfigError([f"goal.kind: {question.goal.kind} predicts no curve of a run; allowed: another goal"])
     context = context_of(question)

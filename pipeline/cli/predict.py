@@ -103,7 +103,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     ]
     horizon = dict(_distances(laws, target))
     lines = [f"horizon: {times:.3g} times the {what} of a fitted run" for what, times in horizon.items()]
-    items = [f"{run}: by {laws_used(laws.law)}", _table(rows), *lines, *_newer_lines(context)]
+    items = [question.marked(f"{run}: by {laws_used(laws.law)}"), _table(rows), *lines, *_newer_lines(context)]
     answered = Recommendation.path(study_of(question)).exists()
     verb = "report" if answered else "recommend"
     print_items([*items, f"next: cptlaw {verb} {shlex.quote(folders[0])}"], console)

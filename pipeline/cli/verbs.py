@@ -85,13 +85,16 @@ def run_words(
         add = f"cptlaw import LOG name={question.name} studies={question.studies} adds runs"
         raise StudyError(f"{folder}: its runs were imported, {verb} cannot train more; {add}, cptlaw fit {folder} fits")
     loaded()
+    if question.rehearsal:
+        about = f"{question.name}: {question.marked('the same steps in small, whose numbers say nothing')}"
+        console.print(about, highlight=False, markup=False, soft_wrap=True)
     code = Exit.DONE if verb == "status" and print_json else carry_out(verb, question, console)
     # Not before: a command that was refused leaves the question as it was.
     if verb in _KEEPING and (kept := keep_overrides(Path(question.studies) / question.name, words)):
         print_items([f"kept in study.yaml: {' '.join(kept)}"], console)
     # Where no mixture meets the goal there is an answer all the same.
     if print_json and (code == Exit.DONE or (code, verb) == (Exit.CRASH, "recommend")):
-        print_json(json_of(verb, question))
+        print_json({**json_of(verb, question), **({"rehearsal": True} if question.rehearsal else {})})
     if in_browser:
         _open(study_of(question), console)
     if verb == "tables":
@@ -120,6 +123,9 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
             step = step_after(ended.get(verb, verb), context)
             on_words = step in ("prepare", "plan") and folder not in words
             command = [step, *(words if on_words else [folder])] if step else ["export", folder, "format=trl"]
+            if question.rehearsal and not step:
+                real = [word for word in words if not word.startswith("rehearsal")]
+                command = ["plan", *real] if real and folder not in words else ["report", folder]
     console.print(f"next: cptlaw {shlex.join(command)}", soft_wrap=True)
     if command[0] == "export" and is_followed(context.study, question):
         console.print(f"then: cptlaw follow {shlex.quote(folder)} LOG, the log of that run as it grows", soft_wrap=True)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from pipeline.question.messages import ConfigError, one_line, type_of
 from pipeline.question.overrides import key_and_value
+from pipeline.question.schema import Question
 
 
 def names_and_keys(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -46,6 +47,13 @@ def yaml_with_text_names(text: str) -> str:
     for name in (name for node in runs if isinstance(node, yaml.MappingNode) for name, _ in node.value):
         name.tag, name.style = "tag:yaml.org,2002:str", '"'
     return yaml.serialize(document) if document else ""
+
+
+def refuse_rehearsal(question: Question) -> None:
+    """Raise ConfigError for a study that is a rehearsal, where a number is to be used."""
+    if question.rehearsal:
+        name = f"{question.studies}/{question.name}"
+        raise ConfigError([f"{name}: a rehearsal, whose numbers say nothing; give the study without rehearsal=true"])
 
 
 def print_line(console: Console, line: str) -> None:

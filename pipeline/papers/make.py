@@ -123,4 +123,4 @@ def _provenance(source: PaperStudy, inputs: Mapping[str, object]) -> str:
     summaries = dict.fromkeys(reading.summary(source) for reading in made)
     overrides = f"tables.from_step={settings.from_step} tables.min_ratio={settings.min_ratio:g}"
     head = f"From the study {name}, by cptlaw {version('cptlaw')}. {' '.join(summaries)}".strip()
-    return f"{head} Made by `cptlaw tables studies/{name} {overrides}`."
+    return f"{source.question.marked(head)} Made by `cptlaw tables studies/{name} {overrides}`."

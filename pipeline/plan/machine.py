@@ -25,8 +25,8 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     """Measure each model's speed once, and write it with the precision of the whole study.
 
     With precision=auto it is bf16 where the processor has instructions for its products, unless fp32 is measured to be
-    faster. Of a configured precision only that one is measured, and nothing where runs are trained on other machines.
-    What was measured to choose a precision stays.
+    faster. Of a configured precision only that one is measured, and nothing where runs are trained on other machines
+    or are rehearsed. What was measured to choose a precision stays.
     """
     question, study = context.question, context.study
     machine, configured = None, question.precision != "auto"
@@ -36,7 +36,11 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
         Machine.path(study).unlink()  # Damaged: it sends everyone else here.
     known = machine and (machine.chose_precision or question.precision == machine.precision)
     # Where GPUs are asked for runs are in bf16, and this machine's speed says nothing of theirs.
-    if known or (question.launcher.elsewhere and (configured or question.launcher.slurm.gpu_count)):
+    if (
+        known
+        or question.rehearsal
+        or (question.launcher.elsewhere and (configured or question.launcher.slurm.gpu_count))
+    ):
         return
     from training.engines import device_name, fast_precisions  # they load torch
 

@@ -23,6 +23,7 @@ from pipeline.question.evaluation_budget import affordable_windows
 from pipeline.question.messages import ConfigError, one_line, type_of, value_problems
 from pipeline.question.overrides import readable
 from pipeline.question.presets import goal_section, groups, kinds, law_sections, laws
+from pipeline.question.rehearsal import give_texts, rehearsed
 from pipeline.question.schema import Question
 from pipeline.question.validation import Check, problems
 from training.durable import read_text
@@ -59,7 +60,10 @@ def read_question(overrides: Sequence[str], goal_problems: Check = _none) -> Que
         lines += _override_problems(words, error)
     if lines:
         raise ConfigError(lines)
-    return checked(composed, goal_problems)
+    if not composed.rehearsal:
+        return checked(composed, goal_problems)
+    texts = give_texts(composed)
+    return _checked(rehearsed(_question(composed), texts), goal_problems)
 
 
 def _composed(overrides: Sequence[str]) -> DictConfig:
@@ -126,7 +130,10 @@ def selects_file(override: str) -> bool:
 
 def checked(composed: Any, goal_problems: Check = _none) -> Question:
     """The question in a composed configuration, after all checks that need no data."""
-    question = _question(composed)
+    return _checked(_question(composed), goal_problems)
+
+
+def _checked(question: Question, goal_problems: Check) -> Question:
     if lines := list(dict.fromkeys(problems(question, goal_problems))):
         raise ConfigError(lines)
     question.validation_windows = question.validation_windows or affordable_windows(question)
@@ -160,6 +167,9 @@ def load_question(
             _override(stored, word)
         except REFUSED as error:
             lines += _word_problems(word, error)
+    if stored.rehearsal != bool(stored.rehearsal_changes):
+        allowed = f"{not stored.rehearsal}, as it was planned; or cptlaw quickstart experiment=... rehearsal=true"
+        lines.append(f"rehearsal: {stored.rehearsal} with the study {path.parent}; allowed: {allowed}")
     if lines:
         raise ConfigError(lines)
     stored.continual.update({key: stored.target[key] for key in followed})

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ def preset(name: str, data: str = "data") -> ModelConfig:
     """
     if "/" in name:
         return ModelConfig(name=name_in_tables(name), path=name)
+    if tiny := re.fullmatch(r"tiny-(\w+)-(\d+)", name):
+        return tiny_model(tiny[1], int(tiny[2]))
     names = options("model")
     if name not in names:
         allowed = f"{', '.join(names)}, a Hugging Face directory like ./NAME, or a hub name, ORG/NAME"
@@ -57,6 +60,18 @@ def name_in_tables(entry: str) -> str:
     ('qwen1.5-0.5b', 'qwen2-0.3m')
     """
     return Path(entry).name.lower() if "/" in entry else entry
+
+
+def tiny_model(model_type: str, width: int) -> ModelConfig:
+    """A model of two layers, for rehearsals."""
+    return ModelConfig(
+        f"tiny-{model_type}-{width}",
+        model_type=model_type,
+        hidden_size=width,
+        num_hidden_layers=2,
+        num_attention_heads=width // 16,
+        intermediate_size=2 * width,
+    )
 
 
 def published_shape(path: str | None) -> ModelConfig | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.goals.ratio.confirm import CONFIRMED, NEARBY, NOT_CONFIRMED
 from pipeline.goals.registry import goal_of
@@ -53,6 +53,11 @@ def conclusion_of(context: Context) -> Conclusion:
 
 def conclude(context: Context, answer: Recommendation | None, confirmation: Confirmation | None) -> Conclusion:
     """What is known of an answer by a confirmation, which counts only if it is of this answer."""
+    known = _conclude(context, answer, confirmation)
+    return replace(known, headline=context.question.marked(known.headline))
+
+
+def _conclude(context: Context, answer: Recommendation | None, confirmation: Confirmation | None) -> Conclusion:
     domain, study = context.question.corpora.domain, _words(context)
     if answer is None:
         return Conclusion(f"which domain ratio of {domain}? No recommendation yet", False)

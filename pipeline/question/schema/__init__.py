@@ -121,6 +121,14 @@ class Question:
     dry_run: bool = False
     """Whether advise, or train with a launcher that queues runs elsewhere, prints what it would submit, and submits
     nothing."""
+    rehearsal: bool = False
+    """Whether to run this question in small, whole, on two cores in minutes: tiny models, short runs, little text, in
+    studies/NAME-rehearsal. Its numbers say nothing."""
+    rehearsal_corpora: str = "installed"
+    """Text of a rehearsal: installed (local files that exist, else text of the installed Python), own (the first
+    megabytes of each corpus, from the hub too), or a folder with a file or folder of each corpus, NAME.jsonl.gz."""
+    rehearsal_changes: list[str] = field(default_factory=list)
+    """What rehearsal=true has changed, a line each; cptlaw writes it."""
     experiment: Any = None
     """Complete questions, files of conf/experiment."""
 
@@ -128,6 +136,10 @@ class Question:
     def goal_kind(self) -> GoalKind:
         """What follows from goal.kind; of an unknown one, which the preflight reports, the defaults."""
         return GOAL_KINDS.get(self.goal.kind, GoalKind())
+
+    def marked(self, line: str) -> str:
+        """A line; of a rehearsal behind a mark."""
+        return f"rehearsal, no result: {line}" if self.rehearsal else line
 
     def with_laws(self, fits: Mapping[str, Mapping[str, object]]) -> Question:
         """The question with those of its laws that are fitted to every corpus; `fits` is corpus -> law -> fit."""

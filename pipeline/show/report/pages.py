@@ -70,7 +70,8 @@ def _domains_page(context: Context) -> str:
     answered = sum(answer.content is not None for answer in answers)
     known = [answer for answer in answers if answer.domain_ratio is not None]
     return page(
-        "domains.html", (folder, "report.html"), f"{len(answers)} domains, each beside {general}: {answered} answered",
+        "domains.html", (folder, "report.html"),
+        question.marked(f"{len(answers)} domains, each beside {general}: {answered} answered"),
         " ".join(_sentence(answer, name) for answer in answers),
         None, True, cards=[_card(folder, answer) for answer in answers],
         ratios=_ratios(known) if known else None, answers=_table(answers, general),

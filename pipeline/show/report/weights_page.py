@@ -38,7 +38,8 @@ def weights_page(evidence: Evidence) -> str:
     ink = series_colours(list(mixture))
     collected = (study.folder / "points.parquet").exists()
     return page(
-        "weights.html", (study.folder, "report.html"), _headline(content, mixture), _summary(content, comparison),
+        "weights.html", (study.folder, "report.html"), evidence.context.question.marked(_headline(content, mixture)),
+        _summary(content, comparison),
         parts=[(f"{percent(weight)} {domain}", weight, ink[domain]) for domain, weight in mixture.items()],
         content=content,
         by_method=content and weights_by_method(content),

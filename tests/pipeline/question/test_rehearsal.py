@@ -1,0 +1,115 @@
+"""A rehearsal is the same question in small: every experiment has one, which says what it changed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conf import options
+from pipeline.cli.main import run
+from pipeline.goals.registry import goal_of, load_question, read_question
+from pipeline.plan.runs import estimate
+from pipeline.question.messages import ConfigError
+from pipeline.question.presets import models
+from pipeline.question.rehearsal import BATCH, BYTES, LENGTH, LONGEST, TOLERANCE
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.folder import Study, question_yaml
+from tests.conftest import write_text
+from tests.pipeline.small import refused
+
+
+@pytest.mark.parametrize("name", options("experiment"))
+def test_every_experiment_has_a_small_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CPTLAW_CORPORA", raising=False)
+    question = read_question([f"experiment={name}", "rehearsal=true"])
+    context = estimate(question)
+    runs = goal_of(question).runs(context)
+    assert question.name.endswith("-rehearsal")
+    assert runs
+    for spec in (one.spec for one in runs):
+        layers = {spec.model.get("num_hidden_layers"), spec.model.get("n_layer")}
+        assert layers == {2, None}
+        assert (spec.global_batch, spec.sequence_length) == (BATCH, LENGTH)
+        assert spec.steps <= LONGEST * (1.5 if name in ("dynamics-open", "dynamics-paper-open") else 1)
+    assert len({one.model for one in runs}) <= len(context.models)
+    for source in question.corpora.sources.values():
+        assert source.kind in ("installed-python", "files")
+        assert (source.max_bytes or 0) <= BYTES
+    texts = {(source.kind, source.part, source.path) for source in question.corpora.sources.values()}
+    assert len(texts) == len(question.corpora.sources)
+
+
+def test_a_rehearsal_keeps_what_is_asked_and_says_what_it_changed() -> None:
+    real, small = (read_question(["experiment=dcpt-paper", *more]) for more in ([], ["rehearsal=true"]))
+    assert small.mixture == real.mixture
+    assert small.goal == replace(real.goal, tolerance=TOLERANCE)
+    assert small.corpora.domains == real.corpora.domains
+    assert [one.model_type for one in models(small)[0]] == ["qwen2"] * 3
+    assert small.model.name == small.ladder[-1] == "tiny-qwen2-64"
+    # In proportion, and a base model is pre-trained first.
+    assert (small.target.steps, small.continual.steps, small.pretrain.steps) == (LONGEST,) * 3
+    assert small.tables.from_step == 1
+    text = "\n".join(small.rehearsal_changes)
+    assert "tiny-qwen2-32 for qwen1.5-0.5b" in text
+    assert "200,000 steps are 120" in text
+    assert "peak learning rates are 100 times as high" in text
+    assert "law: graphs of the installed Python" in text
+
+
+def test_a_cluster_gives_a_rehearsal_one_device_a_run() -> None:
+    words = ["experiment=dcpt-paper", "rehearsal=true", "launcher=slurm", "launcher.slurm.nodes=2"]
+    for given, kept in {"h100:8": "h100:1", "16": "1", "0": "0"}.items():
+        small = read_question([*words, f"launcher.slurm.gpus={given}"])
+        assert (small.launcher.slurm.gpus, small.launcher.slurm.nodes, small.parallel.processes) == (kept, 1, 1)
+
+
+def test_budgets_shrink_with_the_run() -> None:
+    words = ["experiment=usages-small", "goal=limited-data"]
+    real, small = (read_question([*words, *more]) for more in ([], ["rehearsal=true"]))
+    for question in (real, small):
+        part = (question.goal.domain_tokens or 0.0) / (question.target.steps * question.tokens_per_step())
+        assert part == pytest.approx(real.goal.domain_tokens / (400 * 16 * 128))
+
+
+def test_texts_of_a_rehearsal_may_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["experiment=dynamics-paper", "rehearsal=true", f"rehearsal_corpora={tmp_path}"]
+    (tmp_path / "knowledge-pile.jsonl.gz").touch()
+    write_text(tmp_path / "fineweb", 1, documents=1)
+    lines = refused(["plan", *words], capsys, 2)
+    assert "has no pile-of-law, pile-of-law.jsonl.gz or the like" in lines
+    assert "fineweb" not in lines
+    (tmp_path / "pile-of-law.txt").touch()
+    sources = read_question(words).corpora.sources
+    assert {Path(source.path).name for source in sources.values()} == {
+        *("fineweb", "knowledge-pile.jsonl.gz", "pile-of-law.txt")
+    }
+    own = read_question([*words, "rehearsal_corpora=own"]).corpora.sources
+    assert [(source.kind, source.max_bytes) for source in own.values()] == [("hub", BYTES)] * 3
+
+
+def test_a_study_is_rehearsed_from_its_start_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    small = read_question(["experiment=quickstart", "rehearsal=true"])
+    file.write_text(question_yaml(small))
+    # Nothing shrinks twice.
+    assert load_question(file, ["rehearsal=true"]) == small
+    file.write_text(question_yaml(read_question(["experiment=quickstart"])))
+    with pytest.raises(ConfigError, match="allowed: False, as it was planned"):
+        load_question(file, ["rehearsal=true"])
+
+
+@pytest.mark.slow
+def test_a_rehearsal_ends_with_a_report_that_says_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["experiment=usages-small", "rehearsal=true", f"studies={tmp_path}", f"data={tmp_path / 'data'}"]
+    assert run(["quickstart", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "usages-rehearsal: rehearsal, no result" in shown
+    assert "tiny-qwen2-32 for qwen2-0.05m" in shown
+    folder = tmp_path / "usages-rehearsal"
+    assert Recommendation.path(Study(folder)).exists()
+    assert "Rehearsal, no result: " in (folder / "report.html").read_text()
+    assert run(["tables", str(folder)]) == 0
+    assert "rehearsal, no result: " in (folder / "tables.md").read_text()
+    assert "a rehearsal, whose numbers say nothing" in refused(["export", str(folder), "format=trl"], capsys, 2)
