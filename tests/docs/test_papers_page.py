@@ -57,3 +57,15 @@ def test_kept_verdicts_are_those_of_the_rule():
 def test_the_causes_have_the_measured_numbers(words, names):
     said = re.sub(r"\b0\.", ".", words.format(*MEASURED[names]))
     assert said in " ".join(PAGE.split())
+
+
+@pytest.mark.parametrize(("paper", "figures"), [("D-CPT", 17), ("Dynamics", 22), ("AutoScale", 11)])
+def test_the_page_says_of_every_figure_whether_it_is_made(paper, figures):
+    rows = PAGE.split(f"| {paper} | what it shows | here |")[1].split("\n\n")[0]
+    listed = [
+        int(number) for cell in re.findall(r"^\| ([\d, ]+) \|", rows, flags=re.MULTILINE) for number in cell.split(",")
+    ]
+    assert sorted(listed) == [*range(1, figures + 1)]
+    made = {name.split("-")[2].rstrip("c") for name in TABLES if name.startswith(f"{paper.lower()}-figure")}
+    with_numbers = re.findall(r"^\| ([\d, ]+) \|[^|]+\| (?:numbers)", rows, flags=re.MULTILINE)
+    assert made <= {number.strip() for cell in with_numbers for number in cell.split(",")}

@@ -68,7 +68,7 @@ def test_budgets_shrink_with_the_run() -> None:
     real, small = (read_question([*words, *more]) for more in ([], ["rehearsal=true"]))
     for question in (real, small):
         part = (question.goal.domain_tokens or 0.0) / (question.target.steps * question.tokens_per_step())
-        assert part == pytest.approx(real.goal.domain_tokens / (400 * 16 * 128))
+        assert part == pytest.approx((real.goal.domain_tokens or 0.0) / (400 * 16 * 128))
 
 
 def test_texts_of_a_rehearsal_may_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
