@@ -7,12 +7,11 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.cli import base_model, verbs
-from pipeline.cli.words import names_and_keys, print_line
+from pipeline.cli.words import names_and_keys, print_line, text_keys
 from pipeline.goals.registry import read_question
 from pipeline.plan.base_model import PACKAGES, bring_model
 from pipeline.plan.prepare import generation_lines
 from pipeline.question.messages import ConfigError
-from pipeline.question.overrides import key_and_value
 from training.run import Exit
 
 HELP = f"""usage: cptlaw advise MODEL corpora.sources.domain.path=TEXT [corpora.sources.general.path=TEXT] [key=value]
@@ -45,7 +44,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     names, given = names_and_keys(words)
     if len(names) != 1:
         raise ConfigError([f"cptlaw advise: {len(names)} models; allowed: one, see cptlaw advise --help"])
-    data = dict(key_and_value(word, str) for word in given if word.startswith("data=")).get("data", "data")
+    data = text_keys(word for word in given if word.startswith("data=")).get("data", "data")
     if not any(word.startswith(GENERAL) for word in given):
         given.append("corpora.sources.general.kind=generated")
     # The keys are checked before a model is fetched and measured, which takes a minute.

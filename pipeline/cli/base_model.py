@@ -7,10 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.cli.words import names_and_keys, print_line
+from pipeline.cli.words import names_and_keys, print_line, text_keys
 from pipeline.plan.base_model import PACKAGES, bring_model
 from pipeline.question.messages import ConfigError
-from pipeline.question.overrides import key_and_value
 from training.base_model.base_model import BaseModel
 from training.corpora.tokenizer import declared_separator
 from training.run import Exit
@@ -36,7 +35,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         SpecError, CorpusError: as `bring_model`.
     """
     names, given = names_and_keys(words)
-    keys = dict(key_and_value(word, str) for word in given)
+    keys = text_keys(given)
     problems = [f"{key}: no such key; allowed: data" for key in keys if key != "data"]
     if len(names) != 1:
         problems.append(f"cptlaw model: {len(names)} models; allowed: one, see cptlaw model --help")

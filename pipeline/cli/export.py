@@ -1,6 +1,7 @@
 """cptlaw export: the recommended run of a study as the configuration of another trainer."""
 
 import dataclasses
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,10 +13,9 @@ from rich.console import Console
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
 from pipeline.cli.trainers.plan import never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
-from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal
+from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal, text_keys
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError, nearest
-from pipeline.question.overrides import key_and_value
 from pipeline.study.folder import study_of
 from training.durable import write_whole
 from training.run import Exit
@@ -43,7 +43,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     """
     keys = tuple(f"{key}=" for key in KEYS)
     folders, given = names_and_keys(words)
-    own = dict(key_and_value(word, str) for word in given if word.startswith(keys))
+    own = text_keys(word for word in given if word.startswith(keys))
     problems = []
     if len(folders) != 1:
         problems.append(f"cptlaw export: {len(folders)} study folders; allowed: one, see cptlaw export --help")
@@ -51,8 +51,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if name not in FORMATS:
         problems.append(f"format: {name!r}; allowed: {', '.join(FORMATS)}{nearest(name, FORMATS)}")
     counts = {key: own.get(key, "1") for key in ("devices", "micro_batch")}
-    wrong = {key: count for key, count in counts.items() if not count.isdigit() or count == "0"}
-    problems += [f"{key}: {count}; allowed: a number, 1 or more" for key, count in wrong.items()]
+    wrong = {key: count for key, count in counts.items() if not re.fullmatch("[1-9][0-9]{0,5}", count)}
+    problems += [f"{key}: {count}; allowed: a number, 1 to 999,999" for key, count in wrong.items()]
     if problems:
         raise ConfigError(problems)
     question = question_of_study(Path(folders[0]), [word for word in given if not word.startswith(keys)])

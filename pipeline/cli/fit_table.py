@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -26,9 +26,10 @@ from pipeline.cli.points_file import (
     renamed,
     with_rates,
 )
-from pipeline.cli.words import print_line, update_settings
+from pipeline.cli.words import checked_settings, print_line, update_settings
 from pipeline.question.messages import ConfigError, describe_keys, key_table
 from training.durable import write_whole
+from training.keys import Count, Seed, between
 from training.run import Exit
 
 HELP = """Any table with a validation loss per row, without a study:
@@ -58,13 +59,13 @@ class TableFit:
 
     points: str = MISSING
     """File of points, a validation loss per row: .csv, .parquet or .jsonl."""
-    law: Any = field(default_factory=list)
+    law: list[str] = field(default_factory=list)
     """Law to fit, or a list of them to choose from."""
     columns: dict[str, str] = field(default_factory=dict)
     """Column that a law reads -> column of the file, which may be scaled: {D: tokens / 1e9, loss: log perplexity}."""
     corpus: str | None = None
     """Validation corpus to fit, a value of the column corpus; null: each one separately."""
-    every: int = 1
+    every: Count = 1
     """Fit every n-th row of each run and corpus: neighbouring losses of a run say much the same, and time and memory
     grow with the rows."""
     fix: dict[str, float] = field(default_factory=dict)
@@ -73,11 +74,11 @@ class TableFit:
     """Unknown columns, each fitted as one number: s1_pretrain, rho."""
     weights: str | None = None
     """loss_stderr: weigh points by the inverse variance in that column; null: uniform weights."""
-    by: Any = None
+    by: list[str] | None = None
     """Held-out splits to compare laws by, a list; null: those that the points allow; []: none."""
-    bootstrap: int = 200
+    bootstrap: Annotated[int, between(0, 10_000)] = 200
     """Bootstrap samples for the intervals; 0: no intervals, and no check which parameters are identified."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the starting points and of the bootstrap."""
     out: str | None = None
     """Folder to write the fits to, a JSON file per law and corpus; null: only print."""
@@ -130,26 +131,16 @@ def read_settings(arguments: Sequence[str]) -> TableFit:
     settings = OmegaConf.structured(TableFit)
     problems = [f"{word}: not key=value; see cptlaw fit --help" for word in arguments if "=" not in word]
     problems += update_settings(settings, [word for word in arguments if "=" in word], TableFit)
-    for key in ("law", "by"):
-        if isinstance(settings[key], str):
-            settings[key] = [settings[key]]
-    for law in settings.law:
+    for law in settings.law if "law" not in {line.split(":")[0] for line in problems} else ():
         try:
-            law_named(str(law), LAWS)
+            law_named(law, LAWS)
         except PointsError as error:
             problems.append(f"law: {error}")
     if not settings.law:
         problems.append(f"law: has no value; give law=..., one or a list of {', '.join(LAWS)}")
     wrong = [split for split in settings.by or () if split not in SPLITS]
     problems += [f"by: {split!r} is no split; allowed: {', '.join(SPLITS)}" for split in wrong]
-    if settings.every < 1:
-        problems.append(f"every: {settings.every}; allowed: 1 or more")
-    if settings.bootstrap < 0:
-        problems.append(f"bootstrap: {settings.bootstrap}; allowed: 0 or more")
-    if problems:
-        raise ConfigError(problems)
-    checked = OmegaConf.to_object(settings)
-    assert isinstance(checked, TableFit)
+    checked = checked_settings(settings, TableFit, problems)
     checked.law = list(dict.fromkeys(checked.law))
     return checked
 

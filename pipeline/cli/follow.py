@@ -16,7 +16,7 @@ from rich.console import Console
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import TABLES, perplexity_question
 from pipeline.cli.run_logs import RunLog, first_other_rate, join_logs, loss_keys, read_logs
-from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal, update_settings
+from pipeline.cli.words import checked_settings, names_and_keys, print_line, refuse_rehearsal, update_settings
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.ratio.following import Ending, FollowedRun, follow
 from pipeline.goals.registry import question_of_study
@@ -28,7 +28,7 @@ from pipeline.show.terminal import print_items
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.context import Context, context_of
 from pipeline.study.target import Target, find_target
-from training.keys import Ratio, between, key_problems
+from training.keys import Ratio, between
 from training.run import Exit
 
 
@@ -126,13 +126,7 @@ def _read_words(words: Sequence[str]) -> tuple[list[str], FollowSettings, list[s
     problems = update_settings(settings, of_follow, FollowSettings)
     if len(names) < 2:
         problems.append(f"cptlaw follow: {len(names)} names; allowed: a study folder and a log, see --help")
-    if problems:
-        raise ConfigError(problems)
-    made = OmegaConf.to_object(settings)
-    assert isinstance(made, FollowSettings)
-    if problems := list(key_problems(made)):
-        raise ConfigError(problems)
-    return names, made, [word for word in keys if word not in of_follow]
+    return names, checked_settings(settings, FollowSettings, problems), [word for word in keys if word not in of_follow]
 
 
 def _asked(context: Context, settings: FollowSettings, overrides: Sequence[str]) -> tuple[AnsweringLaws, Target, float]:

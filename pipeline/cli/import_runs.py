@@ -23,7 +23,7 @@ from rich.console import Console
 
 from pipeline.cli.points_file import TABLES, perplexity_question
 from pipeline.cli.run_logs import RunLog, constants, first_other_rate, join_logs, loss_keys, read_logs
-from pipeline.cli.words import names_and_keys, print_line, update_settings, yaml_with_text_names
+from pipeline.cli.words import checked_settings, names_and_keys, print_line, update_settings, yaml_with_text_names
 from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.loading import read_yaml
 from pipeline.question.messages import ConfigError, describe_keys, one_line
@@ -198,13 +198,7 @@ def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict
         except Exception as e:  # Whatever is wrong with the file.
             problems.append(f"runs: {file}: {one_line(e, ImportSettings)}")
     problems += update_settings(settings, [word for word in keys if not word.startswith("runs=")], ImportSettings)
-    if OmegaConf.is_missing(settings, "name"):
-        problems.append("name: has no value; give name=...")
-    if problems:
-        raise ConfigError(problems)
-    made = OmegaConf.to_object(settings)
-    assert isinstance(made, ImportSettings)
-    return made, [word for word in words if word not in keys], of_run
+    return checked_settings(settings, ImportSettings, problems), [word for word in words if word not in keys], of_run
 
 
 def facts_of(label: str, settings: ImportSettings, table: pd.DataFrame, own: Facts) -> RunFacts:

@@ -74,6 +74,9 @@ def read_table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
         raise StudyError(f"points: {path} cannot be read as {path.suffix[1:]}: {line}") from None
     for name in table.columns.intersection(names):
         table[name] = table[name].map(str, na_action="ignore").astype(object).replace("", None)
+    for name in (name for name in table if table[name].dtype == object and name not in names):
+        # A list or an object in a cell is shown as a number would be that is none.
+        table[name] = table[name].map(lambda cell: str(cell) if isinstance(cell, list | dict | np.ndarray) else cell)
     first = {".csv": 2, ".jsonl": 1}.get(path.suffix, 0)
     return table.set_axis(pd.RangeIndex(first, first + len(table)), axis=0)
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from fitting import LAWS, average
 from fitting.laws.tokens import ONE_CURVE
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
-from pipeline.cli.words import names_and_keys, update_settings
+from pipeline.cli.words import checked_settings, names_and_keys, update_settings
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError
@@ -28,6 +28,7 @@ from pipeline.study.context import Context, context_of
 from pipeline.study.folder import study_of
 from pipeline.study.number_format import laws_used, percent, quantity
 from pipeline.study.target import Target, find_target
+from training.keys import Allowed
 from training.run import Exit
 
 KEY = "domain_ratio="
@@ -49,19 +50,22 @@ points=FILE needs no study: a table of the losses of one model on one mixture, w
 """
 
 
+_TOKENS = Allowed("above 0, up to 1e18, or a list: tokens=[1e9,1e10]", above=0, at_most=1e18)
+
+
 @dataclass
 class PredictedTable:
     """The settings of `cptlaw predict points=FILE`."""
 
     points: str = MISSING
     """File of losses, one a row: .csv, .parquet or .jsonl."""
-    tokens: Any = MISSING
+    tokens: list[Annotated[float, _TOKENS]] = MISSING
     """Tokens of the runs that are asked about, a number or a list."""
     columns: dict[str, str] = field(default_factory=dict)
     """As of cptlaw fit points=FILE."""
     corpus: str | None = None
     """Validation corpus to read; null: each one separately."""
-    law: Any = field(default_factory=lambda: [*ONE_CURVE])
+    law: list[str] = field(default_factory=lambda: [*ONE_CURVE])
     """Laws of the average."""
 
 
@@ -85,7 +89,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     ratios = [each for value in given for each in (value if isinstance(value, list) else [value])]
     if not ratios:
         problems.append("domain_ratio: not given; allowed: 0 to 1, or a list: domain_ratio=[0.1,0.3]")
-    wrong = [each for each in ratios if isinstance(each, bool | str | None) or not 0 <= each <= 1]
+    wrong = [each for each in ratios if type(each) not in (int, float) or not 0 <= each <= 1]
     problems += [f"domain_ratio: {each!r}; allowed: 0 to 1" for each in wrong]
     if problems:
         raise ConfigError(problems)
@@ -149,17 +153,11 @@ def _predict_table(words: Sequence[str], console: Console, print_json: Callable[
     settings = OmegaConf.structured(PredictedTable)
     problems = [f"{word}: not key=value; see cptlaw predict --help" for word in words if "=" not in word]
     problems += update_settings(settings, [word for word in words if "=" in word], PredictedTable)
-    given = None if OmegaConf.is_missing(settings, "tokens") else settings.tokens
-    tokens = [given] if isinstance(given, int | float) else [*given] if given and not isinstance(given, str) else []
-    if not tokens or any(isinstance(each, str | bool) or not 0 < each <= 1e18 for each in tokens):
-        problems.append(f"tokens: {given}; allowed: above 0, up to 1e18, or a list: tokens=[1e9,1e10]")
-    laws = [settings.law] if isinstance(settings.law, str) else [*settings.law]
-    known = [name for name, law in LAWS.items() if law.columns == ("D",)]
+    laws, known = [*settings.law], [name for name, law in LAWS.items() if law.columns == ("D",)]
     problems += [
         f"law: {law!r}; allowed, as laws of tokens alone: {', '.join(known)}" for law in laws if law not in known
     ]
-    if problems:
-        raise ConfigError(problems)
+    tokens = checked_settings(settings, PredictedTable, problems).tokens
     table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
     table = table.assign(D=table["tokens"] / 1e9) if "tokens" in table and "D" not in table else table
     several = [name for name in ("N", "r", "run") if name in table and table[name].nunique() > 1]

@@ -17,7 +17,7 @@ from pipeline.cli.fit_table import JSON
 from pipeline.cli.json_output import described, json_of
 from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
-from pipeline.cli.words import names_and_keys
+from pipeline.cli.words import names_and_keys, text_keys
 from pipeline.goals.registry import goal_of, question_of_study, read_question
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
@@ -25,7 +25,6 @@ from pipeline.plan.validation_documents import choose_validation
 from pipeline.plan.write import write_plan
 from pipeline.question.loading import selects_file
 from pipeline.question.messages import ConfigError
-from pipeline.question.overrides import key_and_value
 from pipeline.question.schema import Question
 from pipeline.show.report.page import refuse_without_plotly
 from pipeline.show.terminal import answer_line, print_items
@@ -178,9 +177,9 @@ def _question(verb: str, rest: list[str]) -> Question:
 
 def _study_word(word: str) -> str:
     """points=FILE as the folder of the study that it belongs to, or as tables.points=FILE."""
-    if not word.startswith("points="):
-        return word
-    file = Path(key_and_value(word, str)[1])
+    if not word.startswith("points=") or not (given := text_keys([word])):
+        return f"tables.{word}" if word.startswith("points=") else word
+    file = Path(given["points"])
     return str(file.parent) if (file.parent / "study.yaml").exists() else f"tables.points={file}"
 
 

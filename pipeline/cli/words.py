@@ -1,16 +1,22 @@
 """The words of a verb with keys of its own: names, and the settings of a schema that is not a question's."""
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar, get_origin
 
 import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from pipeline.question.messages import ConfigError, one_line, type_of
+from pipeline.question.messages import ConfigError, one_line, required, type_of, value_problems
 from pipeline.question.overrides import key_and_value
 from pipeline.question.schema import Question
+from training.keys import key_problems
+
+T = TypeVar("T")
 
 
 def names_and_keys(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -26,18 +32,47 @@ def _is_name(word: str) -> bool:
     return os.path.lexists(word) if "=" in word else not word.startswith(("-", "+", "~")) or word.startswith("~/")
 
 
+def text_keys(words: Iterable[str]) -> dict[str, str]:
+    """Key -> text of words key=value; without those of null, which is as if they were not given."""
+    return {key: str(value) for key, value in (key_and_value(word, str) for word in words) if value is not None}
+
+
 def update_settings(settings: DictConfig | ListConfig, words: Iterable[str], schema: type) -> list[str]:
-    """Set the keys of the words in the structured settings of a schema; returns the mistakes, a line each."""
+    """Set the keys of the words in the structured settings of a schema; returns the mistakes, a line each.
+
+    A key that holds a list takes one element too.
+    """
     problems = []
     for word in words:
         try:
-            key, value = key_and_value(word, type_of(word.partition("=")[0], schema))
+            hint = type_of(word.partition("=")[0], schema)
+            key, value = key_and_value(word, hint)
+            if get_origin(required(hint)) is list and not isinstance(value, list | None):
+                value = [value]
             # Of a mapping, like loss_before, any key.
             is_new = "." in key and key.split(".")[0] in settings
             OmegaConf.update(settings, key, value, merge=True, force_add=is_new)
         except Exception as error:
             problems += error.lines if isinstance(error, ConfigError) else [one_line(error, schema)]
     return problems
+
+
+def checked_settings(settings: DictConfig | ListConfig, schema: type[T], problems: Sequence[str] = ()) -> T:
+    """The settings, after `problems` of their words. Raises ConfigError: there are, or values that are not allowed."""
+    made, problems, named = None, list(problems), {re.split(r"[:.\[]", line)[0] for line in problems}
+    try:
+        missing = sorted(OmegaConf.missing_keys(settings))
+        wrong = [f"{key}: has no value; give {key}=..." for key in missing if key not in named]
+        # What ${...} stands for is of any type.
+        wrong += [] if missing else value_problems("", OmegaConf.to_container(settings, resolve=True), schema)
+        made = None if missing or wrong else OmegaConf.to_object(settings)
+        problems += wrong if made is None else key_problems(made)
+    except (OmegaConfBaseException, ValueError) as error:
+        problems.append(one_line(error, schema))
+    if problems:
+        raise ConfigError(problems)
+    assert isinstance(made, schema)
+    return made
 
 
 def yaml_with_text_names(text: str) -> str:

@@ -246,7 +246,7 @@ def _word_problems(word: str, error: Exception) -> list[str]:
         return error.lines
     try:
         override = parsed(word)
-    except HydraException:
+    except REFUSED:
         return [f"{word}: cannot be read as key=value or ~key; quote the value"]
     value = None if override.is_sweep_override() else override.value()
     if not (override.is_delete() or selects_file(word)) and (

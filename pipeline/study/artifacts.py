@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Self, TypeVar
 
 from annotated_types import Interval as Bounds
 
-from pipeline.question.schema import GoalConfig
+from pipeline.question.schema import GoalConfig, TargetConfig
 from pipeline.study.folder import Study, StudyError
 from training.durable import FileError, read_record, write_whole
 
@@ -248,6 +248,8 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     """`points_digest` of the points behind it; empty: not recorded."""
     fits: str = ""
     """`fits_digest` of the fits behind it; empty: not recorded."""
+    asked: TargetConfig | None = None
+    """target. of the question that it answers; None: not recorded."""
 
     @property
     def identity(self) -> str:

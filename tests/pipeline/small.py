@@ -1,10 +1,13 @@
 """A small question on made-up text, its commands, and what tests wait for and expect of them."""
 
+import contextlib
 import json
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -75,3 +78,19 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str], *codes: int) -
     assert len(error.splitlines()) == 1, error
     assert "--debug" not in error
     return error
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise KeyboardInterrupt, as Ctrl-C does, after some seconds."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

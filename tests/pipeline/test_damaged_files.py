@@ -1,38 +1,56 @@
 """Damaged files of every kind that cptlaw reads, through its verbs: no traceback, no hang, no file changed.
 
-FILES=10000 tries more of them, KIND=wandb of one kind, WORLD=FOLDER keeps what they are made of.
+FILES=10000 tries more of them, KIND=wandb of one kind, WORLD=FOLDER keeps what they are made of. Most of the time of a
+verb is not spent on reading, so that the functions that read are tried with more files: READ=10000 of each kind.
 """
 
 import contextlib
+import gzip
 import io
 import json
 import os
 import random
 import resource
 import shutil
-import signal
 import struct
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
+from pipeline.cli.import_runs import read_settings
 from pipeline.cli.main import run
+from pipeline.cli.run_logs import loss_keys, read_logs
+from pipeline.goals.registry import question_of_study
+from pipeline.launch.exit_codes import exit_code_of
 from pipeline.launch.work import run_worker
 from pipeline.plan.runs import data_folder
 from pipeline.question.loading import load_question
+from pipeline.study.artifacts import Artifact
+from pipeline.study.collect import measured_points, read_points
+from pipeline.study.fits import read_back_test, read_fits
 from pipeline.study.folder import Study
+from pipeline.study.status import statuses
 from tests.fitting.synthetic import TRUE, grid, measured
 from tests.pipeline.cli.test_import import BEFORE, FACTS, losses, trainer_state
 from tests.pipeline.plan.test_base_model import write_gguf
-from tests.pipeline.small import small_words
+from tests.pipeline.small import limited, small_words
 from tests.pipeline.tiny_model import tiny_model
+from training.attempt import attempts
+from training.base_model.gguf_file import read_gguf_header
 from training.corpora.manifest import Manifest
-from training.model import model_from_directory
+from training.corpora.readers import open_reader
+from training.corpora.source import Source
+from training.corpora.store import TokenStore
+from training.corpora.tokenizer import end_of_text_id, load_tokenizer
+from training.model import model_from_directory, read_model_directory
 from training.run import RunFolders, run_once
 from training.spec import Execution
 
@@ -85,6 +103,8 @@ KINDS = {
     "corpus": Kind("data/*/*/*", (*WORKER, *PLAN)),
     "model": Kind("base/*.json", ("plan {world}/brought", "model {folder} data={world}/data")),
     "weights": Kind("base/*.safetensors", ("plan {world}/brought", "model {folder} data={world}/data")),
+    "tokenizer": Kind("base/tokenizer*", ("plan {world}/brought", "model {folder} data={world}/data")),
+    "text": Kind("texts/*", ("prepare {world}/texts.words",)),
     "gguf": Kind("*.gguf", ("model {file} data={world}/converted",)),
     "wandb": Kind("*.wandb", (IMPORT,), (0, 2, 3)),
     "trainer": Kind("trainer_state.json", (IMPORT,), (0, 2, 3)),
@@ -93,6 +113,44 @@ KINDS = {
     "jsonl": Kind("table.jsonl", (IMPORT, "fit points={file} law=dcpt-l2 bootstrap=2"), (0, 1, 2, 3)),
     "runs": Kind("runs.yaml", ("import runs={file} studies={world}/imported name=other",), (0, 2, 3)),
 }
+
+
+def _texts(file: Path) -> object:
+    return deque(open_reader("x", Source("files", path=str(file))).documents(), maxlen=0)
+
+
+def _answers(file: Path) -> object:
+    study = Study(file.parent)
+    return [kind.read(study) for kind in Artifact.__subclasses__() if file.name == kind.NAME]
+
+
+def _runs(file: Path) -> object:
+    study = Study(next(folder.parent for folder in file.parents if folder.name == "runs"))
+    plan = study.read_plan()
+    return [measured_points(study, plan, "general"), statuses(study, plan, 60.0)]
+
+
+READERS: dict[str, tuple[Callable[[Path], object], ...]] = {
+    "study.yaml": (lambda file: load_question(file, again=False),),
+    "plan": (lambda file: Study(file.parent).read_plan(),),
+    "points": (lambda file: read_points(Study(file.parent)),),
+    "fit": (lambda file: read_fits(Study(file.parents[1]), question_of_study(file.parents[1], [], again=False)),),
+    "held out": (lambda file: read_back_test(Study(file.parents[1])),),
+    "artifact": (_answers,),
+    "attempt": (lambda file: attempts(file.parents[1]), _runs),
+    "run": (_runs,),
+    "corpora": (lambda file: Manifest.open(file.parent),),
+    "corpus": (lambda file: TokenStore.open(file.parent).batch("validation", np.array([0, 1]), 16),),
+    "tokenizer": (lambda file: end_of_text_id(load_tokenizer(file.parent)),),
+    "model": (lambda file: read_model_directory(file.parent),),
+    "weights": (lambda file: model_from_directory(file.parent, "eager"),),
+    "gguf": (read_gguf_header,),
+    "text": (_texts,),
+    **dict.fromkeys(("wandb", "trainer"), (lambda file: read_logs(file, loss_keys(["general", "domain"]), {}),)),
+    **dict.fromkeys(("csv", "parquet", "jsonl"), (lambda file: read_logs(file, loss_keys(["domain"]), {}),)),
+    "runs": (lambda file: read_settings([f"runs={file}", "name=other"]),),
+}
+"""Kind of file -> the functions with which verbs read it."""
 
 
 def damaged(data: bytes, draw: random.Random) -> bytes:
@@ -175,6 +233,16 @@ def build(folder: Path, texts: Path) -> None:
     assert run(["prepare", *brought]) == 0
     (folder / "brought").write_text("\n".join(brought))
     write_gguf(folder / "tiny.gguf", model_from_directory(folder / "base", "eager"), folder / "base")
+    rows = [{"text": f"One {number} of several words. " * 9, "place": {"court": number}} for number in range(40)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (folder / "texts").mkdir()
+    (folder / "texts" / "a.jsonl").write_bytes(lines)
+    (folder / "texts" / "b.jsonl.gz").write_bytes(gzip.compress(lines))
+    (folder / "texts" / "c.jsonl.zst").write_bytes(pa.compress(lines, "zstd", asbytes=True))
+    (folder / "texts" / "d.txt").write_bytes(lines)
+    pd.DataFrame(rows).to_parquet(folder / "texts" / "e.parquet")
+    of_texts = [*words, f"corpora.sources.domain.path={folder / 'texts'}", f"data={folder / 'prepared'}", "name=texts"]
+    (folder / "texts.words").write_text("\n".join(of_texts))
     trainer_state(folder / "log", 0.5)
     (folder / "log" / "trainer_state.json").rename(folder / "trainer_state.json")
     (folder / "run-x.wandb").write_bytes(wandb_file(range(10, 50, 10)))
@@ -234,8 +302,11 @@ class World:
         stats = {str(path): path.lstat() for path in self.folder.rglob("*") if not path.is_dir()}
         return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
 
-    def trial(self, name: str, seed: int) -> str:
-        """Damage a file of a kind by a seed, read it with a verb, and restore it; what was wrong, or nothing."""
+    def trial(self, name: str, seed: int, *, read: bool = False) -> str:
+        """Damage a file of a kind by a seed, read it with a verb, and restore it; what was wrong, or nothing.
+
+        `read`: with a function that reads it, in place of a verb.
+        """
         draw, kind = random.Random(f"{name}-{seed}"), KINDS[name]
         file = draw.choice(self.files(kind))
         data, stat = file.read_bytes(), file.stat()
@@ -246,6 +317,9 @@ class World:
                 what = put_in_place(file, draw)
             else:
                 file.write_bytes(damaged(data, draw))
+            if read:
+                line = carry_out_reading(draw.choice(READERS[name]), file)
+                return line and f"{name} {seed} [{what}] {file.relative_to(self.folder)}: {line}"
             command = draw.choice(kind.commands).format(world=self.folder, file=file, folder=file.parent)
             before = self.listing()
             code, output, seconds = carry_out(command.split())
@@ -264,7 +338,9 @@ class World:
             return line + f"{'; '.join(problems)}: {output[-1500:]}" if problems else ""
         finally:
             self._restore(file, data, stat)
-            if (opened := self.folder / "studies" / "open") in file.parents or "worker" in kind.commands[0]:
+            if not read and (
+                (opened := self.folder / "studies" / "open") in file.parents or "worker" in kind.commands[0]
+            ):
                 shutil.rmtree(opened)
                 shutil.copytree(self.folder / "pristine", opened)
 
@@ -279,15 +355,17 @@ class World:
 
 def _may_change(path: str) -> bool:
     """A worker records its attempt before it reads the input."""
-    return "/attempts/" in path or "/wandb/" in path or path.endswith((".lock", "spec.yaml"))
+    return any(f"/{name}/" in path for name in ("attempts", "wandb", "prepared", "texts")) or path.endswith(
+        (".lock", "spec.yaml")
+    )
 
 
 def carry_out(words: Sequence[str]) -> tuple[int, str, float]:
     """Exit code, errors and seconds of the processor of a verb, or of a worker, in this process."""
     start, out, error = time.process_time(), io.StringIO(), io.StringIO()
-    if words[0] == "plan":
-        words = ["plan", *Path(words[1]).read_text().split("\n")]
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error), _limited():
+    if words[0] in ("plan", "prepare"):
+        words = [words[0], *Path(words[1]).read_text().split("\n")]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error), limited(12 * HANG):
         try:
             if words[0] == "worker":
                 code = _work(Study(Path(words[1])))
@@ -299,22 +377,24 @@ def carry_out(words: Sequence[str]) -> tuple[int, str, float]:
     return int(code), error.getvalue(), time.process_time() - start
 
 
+def carry_out_reading(read: Callable[[Path], object], file: Path) -> str:
+    """What is wrong with how a function reads a file: an error of no known class, or of several lines, or a hang."""
+    start = time.process_time()
+    try:
+        with limited(12 * HANG):
+            read(file)
+    except FileNotFoundError:
+        pass
+    except BaseException as error:
+        code, line = exit_code_of(error) or (70, "")
+        if code not in (2, 3) or len(line.splitlines()) > 6:
+            return f"{type(error).__name__}: {line or traceback.format_exc()[-900:]}"
+    seconds = time.process_time() - start
+    return f"{seconds:.1f} s" if seconds > HANG else ""
+
+
 def _work(study: Study) -> int:
     return run_worker(study, load_question(study.folder / "study.yaml", again=False), None)
-
-
-@contextlib.contextmanager
-def _limited() -> Iterator[None]:
-    def end(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, 12 * HANG)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="module")
@@ -332,6 +412,21 @@ def test_a_damaged_file_is_one_line_and_changes_nothing(world: World) -> None:
     with _room():
         wrong = [line for seed in range(seeds) for name in names if (line := world.trial(name, seed))]
     assert not wrong, f"{len(wrong)} of {seeds * len(names)} files:\n" + "\n".join(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in READERS if name == os.environ.get("KIND", name)])
+def test_a_damaged_file_is_read_or_refused(name: str, world: World) -> None:
+    end = time.process_time() + float(os.environ.get("SECONDS", "inf"))
+    wrong, tried = [], 0
+    with _room():
+        for seed in range(10**6, 10**6 + int(os.environ.get("READ", 20))):
+            wrong += [line] if (line := world.trial(name, seed, read=True)) else []
+            tried += 1
+            if time.process_time() > end:
+                break
+    print(f"{name}: {tried} files")
+    assert not wrong, f"{len(wrong)} of {tried} files:\n" + "\n".join(wrong[:20])
 
 
 @contextlib.contextmanager

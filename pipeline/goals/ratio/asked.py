@@ -56,7 +56,8 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         f"the runs for the fit cost {fit} that run, by {context.once(unit)}{beside}; {confirming}",
     ]
     if longest:
-        line = f"horizon: that run has {steps / longest:.3g} times the steps of the longest run for the fit"
+        times = f"{steps / longest:.3g} times the steps of" if steps != longest else "as many steps as"
+        line = f"horizon: that run has {times} the longest run for the fit"
         if steps > longest:
             laws = [law for law in question.law if steps / longest <= LAWS[law].furthest] or [*question.law]
             width = float(half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else "law")[0])

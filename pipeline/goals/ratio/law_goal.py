@@ -6,7 +6,7 @@ import contextlib
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 from fitting import PointsError
@@ -35,6 +35,7 @@ from pipeline.question.design import is_active, with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import describe_phases
 from pipeline.question.schema import Question
+from pipeline.question.schema.training import ScheduleConfig
 from pipeline.question.variants import variants
 from pipeline.study.artifacts import (
     Artifact,
@@ -60,6 +61,7 @@ from pipeline.study.fits import (
 )
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
 from pipeline.study.number_format import weights_used
+from training.schedule import Piece
 
 
 class LawGoal(Goal):
@@ -201,6 +203,7 @@ class LawGoal(Goal):
             gain=gain,
             points=context.points_digest,
             fits=context.fits_digest,
+            asked=context.question.target,
         )
         recommendation.write(context.study)
         return recommendation
@@ -243,6 +246,10 @@ class LawGoal(Goal):
             pairs |= {"model.name": (target.model, question.model.name)}
             pairs |= {"target.steps": (target.steps, question.target.steps)}
             pairs |= {"target.global_batch": (batch, question.target.global_batch)}
+        if answer.asked:
+            asked = (answer.asked, question.target)
+            pairs["target.peak_learning_rate"] = tuple(of.peak_learning_rate for of in asked)
+            pairs["target.schedule.pieces"] = tuple(_pieces(of.schedule) for of in asked)
         other = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
         sides = (" ".join(f"{key}={pair[side]}" for key, pair in other.items()) for side in (0, 1))
         return tuple(sides) if other else ()
@@ -305,6 +312,18 @@ class LawGoal(Goal):
     def confirm(self, context: Context, runs: list[PlannedRun]) -> Confirmation:
         collect(context.study, context.question.corpora.general)
         return compare(context.fresh(), runs, self.outcome)
+
+
+def _pieces(schedule: ScheduleConfig) -> str:
+    """A schedule as an override gives it, without the keys that have their defaults.
+
+    >>> _pieces(ScheduleConfig([Piece("linear", end=1.0, steps=10), Piece("cosine", end=0.1)]))
+    '[{shape:linear,end:1.0,steps:10},{shape:cosine,end:0.1}]'
+    """
+    default = asdict(Piece(""))
+    given = ({key: value for key, value in asdict(piece).items() if value != default[key]} for piece in schedule.pieces)
+    each = (",".join(f"{key}:{value}" for key, value in piece.items()) for piece in given)
+    return f"[{','.join(f'{{{piece}}}' for piece in each)}]"
 
 
 def _weight_lines(context: Context) -> Iterator[str]:

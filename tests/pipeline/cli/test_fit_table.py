@@ -127,7 +127,7 @@ def test_wrong_words_are_told_all_at_once(file: Path, capsys) -> None:
         "law: no law is called 'chinchila'; did you mean chinchilla?",
         "by: 'often' is no split; allowed: ratio, tokens, size, size-and-tokens, each-size, step-thirds, "
         "ratio-pairs, domain-pairs, rolling-tokens, rolling-compute, horizon",
-        "bootstrap: -1; allowed: 0 or more",
+        "bootstrap: -1; allowed: 0 to 10,000",
     ]
     (line,) = printed(capsys, 2, f"points={file}")
     assert line.startswith("law: has no value; give law=..., one or a list of openai, chinchilla, power, power-offset")
@@ -245,8 +245,8 @@ def test_the_losses_of_one_run_are_predicted_beyond_it(curve: Path, capsys) -> N
         assert row["loss"] == pytest.approx(2 + 3 * step**-0.3, rel=0.01)
         assert row["low"] < 2 + 3 * step**-0.3 < row["high"]
     for words, message in {
-        ("tokens=0",): "tokens: 0; allowed: above 0, up to 1e18, or a list: tokens=[1e9,1e10]",
-        (): "tokens: None; allowed: above 0, up to 1e18, or a list: tokens=[1e9,1e10]",
+        ("tokens=0",): "tokens: 0.0; allowed: above 0, up to 1e18, or a list: tokens=[1e9,1e10]",
+        (): "tokens: has no value; give tokens=...",
         ("tokens=1e9", "law=dcpt"): "law: 'dcpt'; allowed, as laws of tokens alone: power, power-offset, rectified,",
         ("tokens=1e9", "columns={loss: log loss, N: step}"): f"{curve}: several values of N; allowed: one run; cptlaw",
         ("tokens=1e9", "columns={loss: tokens}"): "loss: perplexities? 1.5e+09 is above 20, more than a model without",
@@ -312,4 +312,6 @@ def test_a_table_of_many_rows_is_thinned_run_by_run(points: pd.DataFrame, tmp_pa
     shown = capsys.readouterr().out
     assert f"{len(points)} rows, {-(-len(points) // 2)} of them fitted" in shown
     assert f"every={2 * (2 if len(points) % 4 == 0 else 3)} fits fewer of each run" in shown
-    assert printed(capsys, 2, f"points={path}", "law=chinchilla", "every=0") == ["every: 0; allowed: 1 or more"]
+    assert printed(capsys, 2, f"points={path}", "law=chinchilla", "every=0") == [
+        "every: 0; allowed: 1 to 1,000,000,000"
+    ]

@@ -100,6 +100,7 @@ MISTAKES = {
     "model=qwen9": ["model: 'qwen9' does not exist; allowed:", "qwen2-0.3m"],
     "model=local": ["model.path: has no value", "give model.path=..."],
     "parallel=zero4": ["parallel: 'zero4' does not exist; allowed: ddp, fsdp2, single, zero1", "did you mean zero"],
+    "seed=${oc.env:HOME}": ["seed: While dereferencing interpolation"],
     "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed:"],
 }
 OF_A_STUDY = {

@@ -1,12 +1,15 @@
 """Words of the command line are read as they were meant, or refused in one line; never an error of the program."""
 
+import dataclasses
 import io
 import os
 import random
 import re
 import shlex
+import shutil
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -17,8 +20,13 @@ from pipeline.goals.registry import load_question, read_question
 from pipeline.question.messages import ConfigError, keys_of, type_of
 from pipeline.question.overrides import key_and_value, readable
 from pipeline.question.presets import groups
+from pipeline.question.schema import LawConfig
 from pipeline.study.folder import question_yaml
-from tests.pipeline.small import refused
+from tests.pipeline.cli.test_import import trainer_state
+from tests.pipeline.show.report.report_study import make_study
+from tests.pipeline.small import limited, refused
+from tests.pipeline.tiny_model import tiny_model
+from training.corpora.source import Source
 
 TEXTS = [
     "a,b",
@@ -123,48 +131,169 @@ def test_what_allows_no_run_is_refused_by_plan(word: str, tmp_path: Path, capsys
 
 
 NUMBERS = [
-    *("0", "-1", "1", "7", "0.5", "1.5", "1e28", "1e300", "-1e300", "1e-300", "1e9", "1e400", "nan", "inf"),
-    *("999999999999999999999999999999", "0x10", "1_000"),
+    *("0", "-1", "1", "7", "0.5", "1.5", "1e28", "1e300", "-1e300", "1e-300", "1e9", "1e400", "nan", "inf", "-inf"),
+    *(
+        "999999999999999999999999999999",
+        "0x10",
+        "1_000",
+        "-0.0",
+        "1e-320",
+        ".5",
+        "1,5",
+        "٣",
+        "²",
+        "9" * 5000,
+        "01",
+        "+1",
+    ),
 ]
 VALUES = [
-    *("null", "true", "''", "abc", "[]", "{}", "[0]", "[-1]", "[0.5,0.5]", "[1e300]", "[nan]", "[a,b]", "[null]"),
+    *("null", "true", "''", "", "abc", "[]", "{}", "[0]", "[-1]", "[0.5,0.5]", "[1e300]", "[nan]", "[a,b]", "[null]"),
     *("[[1]]", "{a: 1}", "{a: null}", "{a: {b: 1}}", "{general: 1}", "[{}]", "[{steps: 1}]", "[{a: 1}]", "???"),
     *("${seed}", "${no.such}", "${oc.env:HOME}", "~/x", "a,b", "a=b", "'a b'", '"x\'y"', "[", "}", "$(touch x)"),
-    *("../..", "/etc/passwd", "/dev/null", "a#b", "é", "-", "--x", "'a\nb'", "range(1,3)", "choice(1,2)", "glob(*)"),
-    *("int(3)", "'\\0'", "x" * 300, "[" * 60 + "]" * 60, "[" * 5000, "x" * 20000),
+    *("../..", "/etc/passwd", "/dev/null", "/dev/zero", "a#b", "é", "-", "--x", "'a\nb'", "range(1,3)", "choice(1,2)"),
+    *("int(3)", "'\\0'", "x" * 300, "[" * 60 + "]" * 60, "[" * 5000, "x" * 20000, "glob(*)", "[0.2,true]", "[0.1,a]"),
+    *("{1: 2}", "{true: 1}", "{null: a}", "{'': 1}", "[0.5,{a: 1}]", "\ufeffa", "a\u202eb", "\ud800", "“a”", "[1,]"),
+    *(
+        "{loss: log loss}",
+        "{loss: loss / 0}",
+        "{D: step * nan}",
+        "{N: loss, N: r}",
+        "{eval_loss: domain}",
+        "all",
+        "none",
+    ),
 ]
 EXPERIMENTS = ["quickstart", "quickstart mixture=ratios", "own", "quickstart goal=limited-data goal.domain_tokens=3e5"]
+COMMANDS = {
+    # A verb, what it reads, and keys of its own beside those of a question.
+    "plan": (14, "", ""),
+    "plan --cfg job": (1, "", ""),
+    "status": (1, "{study}", ""),
+    "collect": (1, "{study}", ""),
+    "recommend": (3, "{study}", ""),
+    "train": (1, "{study}", "run retry_failed dry_run"),
+    "confirm": (2, "{study}", ""),
+    "refine": (1, "{study}", ""),
+    "continue": (1, "{study}", ""),
+    "cancel": (1, "{study}", ""),
+    "track sync": (1, "{study}", ""),
+    "tables": (1, "{study}", "points tables.points"),
+    "export": (3, "{study} format=trl", "format output devices micro_batch"),
+    "predict": (3, "{study} domain_ratio=0.3", "domain_ratio target.steps law"),
+    "predict points": (2, "points={table} tokens=1e9", "tokens law columns corpus points"),
+    "follow": (3, "{study} {log}", "domain_ratio watch losses columns run losses.x columns.loss"),
+    "import": (
+        4,
+        "{log} studies={imported} name=i domain_ratio=0.3 tokens_per_step=2 non_embedding=1e6 peak=1e-3",
+        "domain_ratio tokens_per_step non_embedding peak steps warmup decay decay_steps final model_name role "
+        "sequence_length seed loss_before loss_before.general name general domain losses columns runs",
+    ),
+    "fit": (
+        3,
+        "points={table} law=openai bootstrap=0",
+        "law columns corpus every fix fix.E unknown weights by seed out points columns.loss",
+    ),
+    "laws": (1, "", "law"),
+    "model": (1, "{model}", "data"),
+    "advise": (1, "{model} dry_run=true", "data"),
+}
+"""Line of a verb -> (how often it is drawn, what it is given, keys of its own)."""
 
 
-def _words(draw: random.Random) -> Iterator[str]:
+def _words(draw: random.Random, own: Sequence[str] = ()) -> Iterator[str]:
     """Words of a line: keys, some misspelt, with values of any kind, and groups."""
     keys = [re.sub(r"\.\*", lambda _: draw.choice([".0", ".a", ".general", "[0]", ""]), key) for key, *_ in keys_of()]
-    yield from f"experiment={draw.choice(EXPERIMENTS)}".split()
-    for _ in range(draw.choice([1, 1, 2, 3])):
+    sections = {key.partition(".")[0] for key in keys}
+    keys = [key for key in keys if key.startswith(draw.choice([*sections]))] or keys
+    for _ in range(draw.choice([1, 1, 2, 3, 5])):
         if draw.random() < 0.1:
             group = draw.choice(list(groups()))
-            yield draw.choice(["", "", "~", "+"]) + f"{group}={draw.choice([*groups()[group], *VALUES])}"
+            yield draw.choice(["", "", "~", "+", "++"]) + f"{group}={draw.choice([*groups()[group], *VALUES])}"
             continue
-        key = draw.choice(keys)
+        key = draw.choice(own) if own and draw.random() < 0.6 else draw.choice(keys)
         if draw.random() < 0.1:
             at = draw.randrange(len(key))
-            key = draw.choice([key[:at] + key[at + 1 :], key[:at] + draw.choice("xq.=[ ") + key[at:], f"~{key}"])
-        yield f"{draw.choice(['', '', '', '', '+', '++'])}{key}={draw.choice(draw.choice([NUMBERS, VALUES]))}"
+            typed = draw.choice(["x", "q", ".", "=", "[", " ", "é", "'", "@", "\t"])
+            key = draw.choice(
+                [key[:at] + key[at + 1 :], key[:at] + typed + key[at:], f"~{key}", f"{key}.a", f"{key}@b"]
+            )
+        yield f"{draw.choice(['', '', '', '', '+', '++', '~'])}{key}={draw.choice(draw.choice([NUMBERS, VALUES]))}"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A study with an answer, a log, a table and a model."""
+    folder = tmp_path_factory.mktemp("world")
+    study, question = make_study(folder / "studies", bootstrap=4, law={"transfer-anchored": LawConfig()})
+    nowhere = {name: Source("files", path=str(folder / "none")) for name in question.corpora.sources}
+    question.corpora = dataclasses.replace(question.corpora, sources=nowhere)
+    (study.folder / "study.yaml").write_text(question_yaml(question))
+    shutil.copytree(study.folder, folder / "kept")
+    trainer_state(folder / "log", 0.3)
+    (folder / "table.csv").write_text(
+        "run,step,corpus,N,D,loss\n" + "".join(f"a,{s},domain,1,{s},{4 / s}\n" for s in range(1, 9))
+    )
+    model = shutil.move(tiny_model(folder / "tiny"), folder / "base")
+    places = {"study": study.folder, "kept": folder / "kept", "log": folder / "log", "table": folder / "table.csv"}
+    return {**places, "model": Path(model), "imported": folder / "imported"}
+
+
+def _lines(draw: random.Random, world: Mapping[str, Path]) -> Iterator[tuple[str, list[str]]]:
+    """Lines of all verbs: the verb, and its words."""
+    verbs = list(COMMANDS)
+    while True:
+        (verb,) = draw.choices(verbs, [often for often, *_ in COMMANDS.values()])
+        _, given, own = COMMANDS[verb]
+        words = [word.format(**world) for word in given.split()]
+        words += draw.choice(EXPERIMENTS).replace("quick", "experiment=quick", 1).split() if not given else []
+        if draw.random() < 0.03:
+            words = draw.sample(words, len(words) // 2)
+        words += _words(draw, own.split())
+        # What asks for minutes of fits, or for a command that does not end, is no hang.
+        words = [word for word in words if not re.match(r"\W*(bootstrap|watch|law=.*transfer|law=.*dynam)", word)]
+        yield verb, [*verb.removesuffix(" points").split(), *words]
 
 
 @pytest.mark.slow
-def test_no_line_of_overrides_ends_as_an_error_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """OVERRIDES=10000 tries as many lines."""
+def test_no_line_of_overrides_ends_as_an_error_of_the_program(
+    world: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OVERRIDES=10000 tries as many lines, SEED=2 others."""
     monkeypatch.chdir(tmp_path)
-    draw = random.Random(39)
-    for number in range(int(os.environ.get("OVERRIDES", "100"))):
-        words, began = list(_words(draw)), time.process_time()
-        with redirect_stdout(shown := io.StringIO()), redirect_stderr(told := io.StringIO()):
-            code = run(["plan", *words])
-        assert code in (0, 2, 3), (number, words, told.getvalue())
-        assert "--debug" not in told.getvalue(), (number, words)
-        assert code == 0 or told.getvalue().strip(), (number, words)
-        # The next command repeats the words.
-        assert not re.search(r"\b(nan|inf)\b", shown.getvalue().split("\nnext: ")[0]), (number, words)
-        assert number == 0 or time.process_time() - began < 5, (number, words)
-    assert list(tmp_path.iterdir()) == []
+    wrong, draw = [], random.Random(int(os.environ.get("SEED", "39")))
+    for number, (verb, words) in zip(range(int(os.environ.get("OVERRIDES", "100"))), _lines(draw, world)):
+        began, before = time.process_time(), _listing(world, tmp_path)
+        with redirect_stdout(shown := io.StringIO()), redirect_stderr(told := io.StringIO()), limited(60):
+            try:
+                code = run(words)
+            except BaseException:
+                code, _ = 70, traceback.print_exc(file=told)
+        seconds, error = time.process_time() - began, told.getvalue()
+        after = _listing(world, tmp_path)
+        refused = code in (2, 3)
+        problems = [
+            *([f"exit code {code}"] if code not in (0, 1, 2, 3) or (code == 1 and verb == "plan") else []),
+            *(["error of the program"] if "--debug" in error or "Traceback" in error else []),
+            *(["no word"] if code and not (error + shown.getvalue()).strip() else []),
+            *(["nan"] if verb == "plan" and re.search(r"\b(nan|inf)\b", shown.getvalue().split("\nnext: ")[0]) else []),
+            *([f"{seconds:.1f} s"] if seconds > 5 and number and "output" not in " ".join(words) else []),
+            *([f"changed {sorted(dict(before.items() ^ after.items()))}"] if refused and before != after else []),
+        ]
+        if problems:
+            wrong.append(f"{number} {problems} {[word[:200] for word in words]} {error[-700:]}")
+            print(wrong[-1], flush=True)
+        if before != after:
+            shutil.rmtree(world["study"])
+            shutil.copytree(world["kept"], world["study"])
+            shutil.rmtree(world["imported"], ignore_errors=True)
+            for path in tmp_path.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert not wrong, "\n".join(wrong)
+
+
+def _listing(world: Mapping[str, Path], folder: Path) -> dict[str, int]:
+    """Every file of the world, and of the folder in which the lines are given, with its size."""
+    paths = [path for root in (world["kept"].parent, folder) for path in root.rglob("*")]
+    # A report is written after a failure too, since what is known is shown.
+    return {str(path): path.lstat().st_size for path in paths if not path.is_dir() and path.name != "report.html"}

@@ -8,12 +8,14 @@ import pytest
 
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.question.schema import Question
+from pipeline.question.schema.training import ScheduleConfig
 from pipeline.show.conclusion import Conclusion, conclude
 from pipeline.show.terminal import answer_items
 from pipeline.study.artifacts import Confirmation, Interval, PredictedLoss, Recommendation, RecommendedRun
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
 from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
+from training.schedule import Piece
 
 QUESTION = read_question(["experiment=quickstart"])
 LIMITED = {"kind": "limited-data", "domain_tokens": 3e5}
@@ -103,17 +105,24 @@ def test_the_headline_says_what_is_known(
     assert known.remedy.startswith("What would tell: cptlaw refine") == asked
 
 
+def _target(**keys: Any) -> dict[str, Any]:
+    return {"target": dataclasses.replace(QUESTION.target, **keys)}
+
+
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
         ({"goal": dataclasses.replace(QUESTION.goal, tolerance=0.05)}, "goal.tolerance=0.03, goal.tolerance=0.05"),
-        ({"target": dataclasses.replace(QUESTION.target, steps=900)}, "target.steps=600, target.steps=900"),
-        ({"target": dataclasses.replace(QUESTION.target, global_batch=32)}, "target.global_batch=16, target.global"),
+        (_target(steps=900), "target.steps=600, target.steps=900"),
+        (_target(global_batch=32), "target.global_batch=16, target.global"),
+        (_target(peak_learning_rate=1e-4), "target.peak_learning_rate=0.0006, target.peak_learning_rate=0.0001"),
+        (_target(schedule=ScheduleConfig([Piece("constant", 1.0)])), "target.schedule.pieces=[{shape:cosine,"),
         ({"model": dataclasses.replace(QUESTION.model, name="other")}, "model.name=qwen2-0.7m, model.name=other"),
     ],
 )
 def test_an_answer_to_another_question_is_no_answer(asked: dict[str, Any], line: str, tmp_path: Path) -> None:
-    known = conclude(Context(dataclasses.replace(QUESTION, **asked), Study(tmp_path)), _answer(QUESTION), None)
+    answer = _answer(QUESTION, asked=QUESTION.target)
+    known = conclude(Context(dataclasses.replace(QUESTION, **asked), Study(tmp_path)), answer, None)
     assert not known.is_known
     assert f"out of date: it answers {line}" in known.headline
 

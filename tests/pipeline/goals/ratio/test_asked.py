@@ -26,6 +26,10 @@ AVERAGED = " to either side by the average of 4 laws, more where they disagree"
 BESIDE = " that run, by tokens, beside the pre-training of qwen2-0.7m; to confirm it, "
 
 
+def _times(horizon: str) -> str:
+    return "as many steps as" if horizon == "1" else f"{horizon} times the steps of"
+
+
 @pytest.mark.parametrize(
     ("words", "cost", "horizon"),
     [
@@ -55,8 +59,7 @@ def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], 
     lines = asked_lines(context, goal_of(question).runs(context))
     assert lines[0].startswith(ASKED)
     assert lines[1] == f"the runs for the fit cost {cost}"
-    assert lines[2] == f"horizon: that run has {horizon} times the steps of the longest run for the fit" + {
-        "1": "",
+    assert lines[2] == f"horizon: that run has {_times(horizon)} the longest run for the fit" + {
         "2": f"{WIDE} 1.2%{AVERAGED}",
         "10": f"{WIDE} 7.0%{AVERAGED.replace('4', '2')}",
     }.get(horizon, "")
@@ -84,7 +87,7 @@ def test_a_large_run_is_advised_for_a_tenth_of_its_cost(words: list[str], cost: 
     runs = goal_of(question).runs(context)
     lines = asked_lines(context, runs)
     assert lines[1] == f"the runs for the fit cost {cost}"
-    assert f"that run has {horizon} times the steps" in lines[2]
+    assert f"that run has {_times(horizon)}" in lines[2]
     of_fit = [run for run in runs if run.role == "fit"]
     assert sum(run.spec.tokens for run in of_fit) <= context.once(budget)
     assert STEPS["confirm"].is_done(context) == (FOLLOWED in lines[1])
