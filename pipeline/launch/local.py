@@ -249,7 +249,8 @@ class _ProgressDisplay:
 
 
 def _step_and_facts(row: RunStatus) -> str:
-    return ", ".join(filter(None, [f"{row.step}/{row.run.spec.steps}", _facts(row)]))
+    start = "starting, the fastest engine is measured first" if not row.step else ""
+    return ", ".join(filter(None, [f"{row.step}/{row.run.spec.steps}", _facts(row) or start]))
 
 
 def _facts(row: RunStatus) -> str:
