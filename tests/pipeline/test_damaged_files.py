@@ -1,7 +1,7 @@
 """Damaged files of every kind that cptlaw reads, through its verbs: no traceback, no hang, no file changed.
 
 FILES=10000 tries more of them, KIND=wandb of one kind, WORLD=FOLDER keeps what they are made of. Most of the time of a
-verb is not spent on reading, so that the functions that read are tried with more files: READ=10000 of each kind.
+verb is not spent on reading, so that test_damaged_reading.py tries the functions that read with more of them.
 """
 
 import contextlib
@@ -15,42 +15,26 @@ import shutil
 import struct
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from pipeline.cli.import_runs import read_settings
 from pipeline.cli.main import run
-from pipeline.cli.run_logs import loss_keys, read_logs
-from pipeline.goals.registry import question_of_study
-from pipeline.launch.exit_codes import exit_code_of
 from pipeline.launch.work import run_worker
 from pipeline.plan.runs import data_folder
 from pipeline.question.loading import load_question
-from pipeline.study.artifacts import Artifact
-from pipeline.study.collect import measured_points, read_points
-from pipeline.study.fits import read_back_test, read_fits
 from pipeline.study.folder import Study
-from pipeline.study.status import statuses
 from tests.fitting.synthetic import TRUE, grid, measured
 from tests.pipeline.cli.test_import import BEFORE, FACTS, losses, trainer_state
 from tests.pipeline.plan.test_base_model import write_gguf
 from tests.pipeline.small import limited, small_words
 from tests.pipeline.tiny_model import tiny_model
-from training.attempt import attempts
-from training.base_model.gguf_file import read_gguf_header
 from training.corpora.manifest import Manifest
-from training.corpora.readers import open_reader
-from training.corpora.source import Source
-from training.corpora.store import TokenStore
-from training.corpora.tokenizer import end_of_text_id, load_tokenizer
-from training.model import model_from_directory, read_model_directory
+from training.model import model_from_directory
 from training.run import RunFolders, run_once
 from training.spec import Execution
 
@@ -113,44 +97,6 @@ KINDS = {
     "jsonl": Kind("table.jsonl", (IMPORT, "fit points={file} law=dcpt-l2 bootstrap=2"), (0, 1, 2, 3)),
     "runs": Kind("runs.yaml", ("import runs={file} studies={world}/imported name=other",), (0, 2, 3)),
 }
-
-
-def _texts(file: Path) -> object:
-    return deque(open_reader("x", Source("files", path=str(file))).documents(), maxlen=0)
-
-
-def _answers(file: Path) -> object:
-    study = Study(file.parent)
-    return [kind.read(study) for kind in Artifact.__subclasses__() if file.name == kind.NAME]
-
-
-def _runs(file: Path) -> object:
-    study = Study(next(folder.parent for folder in file.parents if folder.name == "runs"))
-    plan = study.read_plan()
-    return [measured_points(study, plan, "general"), statuses(study, plan, 60.0)]
-
-
-READERS: dict[str, tuple[Callable[[Path], object], ...]] = {
-    "study.yaml": (lambda file: load_question(file, again=False),),
-    "plan": (lambda file: Study(file.parent).read_plan(),),
-    "points": (lambda file: read_points(Study(file.parent)),),
-    "fit": (lambda file: read_fits(Study(file.parents[1]), question_of_study(file.parents[1], [], again=False)),),
-    "held out": (lambda file: read_back_test(Study(file.parents[1])),),
-    "artifact": (_answers,),
-    "attempt": (lambda file: attempts(file.parents[1]), _runs),
-    "run": (_runs,),
-    "corpora": (lambda file: Manifest.open(file.parent),),
-    "corpus": (lambda file: TokenStore.open(file.parent).batch("validation", np.array([0, 1]), 16),),
-    "tokenizer": (lambda file: end_of_text_id(load_tokenizer(file.parent)),),
-    "model": (lambda file: read_model_directory(file.parent),),
-    "weights": (lambda file: model_from_directory(file.parent, "eager"),),
-    "gguf": (read_gguf_header,),
-    "text": (_texts,),
-    **dict.fromkeys(("wandb", "trainer"), (lambda file: read_logs(file, loss_keys(["general", "domain"]), {}),)),
-    **dict.fromkeys(("csv", "parquet", "jsonl"), (lambda file: read_logs(file, loss_keys(["domain"]), {}),)),
-    "runs": (lambda file: read_settings([f"runs={file}", "name=other"]),),
-}
-"""Kind of file -> the functions with which verbs read it."""
 
 
 def damaged(data: bytes, draw: random.Random) -> bytes:
@@ -302,10 +248,10 @@ class World:
         stats = {str(path): path.lstat() for path in self.folder.rglob("*") if not path.is_dir()}
         return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
 
-    def trial(self, name: str, seed: int, *, read: bool = False) -> str:
+    def trial(self, name: str, seed: int, read: Callable[[Path], str] | None = None) -> str:
         """Damage a file of a kind by a seed, read it with a verb, and restore it; what was wrong, or nothing.
 
-        `read`: with a function that reads it, in place of a verb.
+        `read` takes the place of a verb, and returns what was wrong.
         """
         draw, kind = random.Random(f"{name}-{seed}"), KINDS[name]
         file = draw.choice(self.files(kind))
@@ -318,7 +264,7 @@ class World:
             else:
                 file.write_bytes(damaged(data, draw))
             if read:
-                line = carry_out_reading(draw.choice(READERS[name]), file)
+                line = read(file)
                 return line and f"{name} {seed} [{what}] {file.relative_to(self.folder)}: {line}"
             command = draw.choice(kind.commands).format(world=self.folder, file=file, folder=file.parent)
             before = self.listing()
@@ -377,22 +323,6 @@ def carry_out(words: Sequence[str]) -> tuple[int, str, float]:
     return int(code), error.getvalue(), time.process_time() - start
 
 
-def carry_out_reading(read: Callable[[Path], object], file: Path) -> str:
-    """What is wrong with how a function reads a file: an error of no known class, or of several lines, or a hang."""
-    start = time.process_time()
-    try:
-        with limited(12 * HANG):
-            read(file)
-    except FileNotFoundError:
-        pass
-    except BaseException as error:
-        code, line = exit_code_of(error) or (70, "")
-        if code not in (2, 3) or len(line.splitlines()) > 6:
-            return f"{type(error).__name__}: {line or traceback.format_exc()[-900:]}"
-    seconds = time.process_time() - start
-    return f"{seconds:.1f} s" if seconds > HANG else ""
-
-
 def _work(study: Study) -> int:
     return run_worker(study, load_question(study.folder / "study.yaml", again=False), None)
 
@@ -409,28 +339,13 @@ def world(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
 def test_a_damaged_file_is_one_line_and_changes_nothing(world: World) -> None:
     names = [name for name in KINDS if name == os.environ.get("KIND", name)]
     seeds = -(-int(os.environ.get("FILES", 72)) // len(names))
-    with _room():
+    with room():
         wrong = [line for seed in range(seeds) for name in names if (line := world.trial(name, seed))]
     assert not wrong, f"{len(wrong)} of {seeds * len(names)} files:\n" + "\n".join(wrong)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in READERS if name == os.environ.get("KIND", name)])
-def test_a_damaged_file_is_read_or_refused(name: str, world: World) -> None:
-    end = time.process_time() + float(os.environ.get("SECONDS", "inf"))
-    wrong, tried = [], 0
-    with _room():
-        for seed in range(10**6, 10**6 + int(os.environ.get("READ", 20))):
-            wrong += [line] if (line := world.trial(name, seed, read=True)) else []
-            tried += 1
-            if time.process_time() > end:
-                break
-    print(f"{name}: {tried} files")
-    assert not wrong, f"{len(wrong)} of {tried} files:\n" + "\n".join(wrong[:20])
-
-
 @contextlib.contextmanager
-def _room() -> Iterator[None]:
+def room() -> Iterator[None]:
     """A limit on memory, which a device without end would fill."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, before[1]))

@@ -26,8 +26,8 @@ AVERAGED = " to either side by the average of 4 laws, more where they disagree"
 BESIDE = " that run, by tokens, beside the pre-training of qwen2-0.7m; to confirm it, "
 
 
-def _times(horizon: str) -> str:
-    return "as many steps as" if horizon == "1" else f"{horizon} times the steps of"
+def _times(horizon: object) -> str:
+    return "as many steps as" if str(horizon) == "1" else f"{horizon} times the steps of"
 
 
 @pytest.mark.parametrize(
