@@ -140,6 +140,8 @@ def read_model_directory(path: str | Path) -> tuple[Architecture, str]:
 
 def _check_directory(path: Path) -> list[Path]:
     """The files with the weights of a Hugging Face directory; raises as `read_model_directory`."""
+    if not (path / "config.json").is_file() and (path / "adapter_config.json").is_file():
+        raise SpecError(f"{path}: an adapter (LoRA); merge it into its base model (merge_and_unload), and save that")
     if not (path / "config.json").is_file():
         raise SpecError(f"{path}: no config.json; a model directory holds config.json and model.safetensors")
     weights = sorted(path.glob("*.safetensors"))
@@ -171,7 +173,10 @@ def loading_error(error: Exception) -> str:
     """One line of an error with which transformers refuses a model or a tokenizer."""
     if "trust_remote_code" in str(error):
         return "needs code of its own, which is not run; give one of an architecture that transformers has"
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    name, text = type(error).__name__, " ".join(str(error).split())
+    if "header" in text and "deserializ" in text:
+        text += "; damaged, or a pointer of Git LFS: git lfs pull fetches the file"
+    return f"{name}: {text}" if isinstance(error, KeyError) or not text else text[:400]
 
 
 def weights_problem(report: Mapping[str, Any]) -> str:

@@ -155,7 +155,7 @@ def _read(laws: AnsweringLaws, target: Target, ratio: float, files: list[str], s
     log = join_logs(logs)
     if problems := _other_run(", ".join(files), log, target, laws.question):
         raise ConfigError(problems)
-    of_log = {} if Path(files[0]).suffix in TABLES else keys
+    of_log = {} if Path(files[0]).suffix.lower() in TABLES else keys
     if line := perplexity_question(log.points["loss"], settings.columns.get("loss", "loss"), of_log):
         raise ConfigError([f"{files[0]}: {line}"])
     try:

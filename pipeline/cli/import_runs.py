@@ -167,7 +167,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if replaced:
         names = ", ".join(run.source for run in replaced[:5]) + ", ..." * (len(replaced) > 5)
         print_line(console, f"replaced {len(replaced)} runs that were imported before: {names}")
-    keys = {} if Path(files[0]).suffix in TABLES else losses
+    keys = {} if Path(files[0]).suffix.lower() in TABLES else losses
     if line := perplexity_question(points["loss"], settings.columns.get("loss", "loss"), keys):
         print_line(console, line)
     verb = "confirm" if all(run.role == "confirm" for run in runs) else "fit"

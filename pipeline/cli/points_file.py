@@ -35,12 +35,20 @@ TEXT = ("run", "corpus", "model_name", "role", "decay")
 
 
 def _csv(path: Path, names: list[str]) -> pd.DataFrame:
-    table = pd.read_csv(path, skipinitialspace=True)
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        # As spreadsheets of some languages write them, or as text pasted from one.
+        how = {"sep": max(",;\t", key=file.readline(100_000).count), "skipinitialspace": True}
+    table = pd.read_csv(path, **how).rename(columns=_stripped)
     # pandas reads the name NA as missing, and 001 as a number.
-    if present := [name for name in names if name in table.columns]:
-        text = pd.read_csv(path, skipinitialspace=True, usecols=present, dtype=str, keep_default_na=False)
-        table[present] = text[present]
+    if any(name in table.columns for name in names):
+        text = pd.read_csv(path, **how, dtype=str, keep_default_na=False).rename(columns=_stripped)
+        for name in table.columns.intersection(names):
+            table[name] = text[name].map(_stripped, na_action="ignore")
     return table
+
+
+def _stripped(name: object) -> object:
+    return name.strip() if isinstance(name, str) else name
 
 
 TABLES: dict[str, Callable[[Path, list[str]], pd.DataFrame]] = {
@@ -62,22 +70,23 @@ def read_table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
     Raises:
         StudyError: missing, of an unknown kind, or not readable.
     """
-    if path.suffix not in TABLES:
+    if path.suffix.lower() not in TABLES:
         raise StudyError(f"points: {path} has an unknown file type; allowed: {', '.join(TABLES)}")
     names = [columns.get(name, name) for name in TEXT]
     try:
-        table = TABLES[path.suffix](regular(path), names)
+        table = TABLES[path.suffix.lower()](regular(path), names)
     except FileNotFoundError:
         raise StudyError(f"points: {path} does not exist") from None
     except Exception as error:  # A damaged file ends in an error of any kind in the libraries that read it.
         line = next(iter(str(error).splitlines()), type(error).__name__)
+        line = "it is not UTF-8; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else line
         raise StudyError(f"points: {path} cannot be read as {path.suffix[1:]}: {line}") from None
     for name in table.columns.intersection(names):
         table[name] = table[name].map(str, na_action="ignore").astype(object).replace("", None)
     for name in (name for name in table if table[name].dtype == object and name not in names):
         # A list or an object in a cell is shown as a number would be that is none.
         table[name] = table[name].map(lambda cell: str(cell) if isinstance(cell, list | dict | np.ndarray) else cell)
-    first = {".csv": 2, ".jsonl": 1}.get(path.suffix, 0)
+    first = {".csv": 2, ".jsonl": 1}.get(path.suffix.lower(), 0)
     return table.set_axis(pd.RangeIndex(first, first + len(table)), axis=0)
 
 

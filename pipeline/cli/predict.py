@@ -160,6 +160,8 @@ def _predict_table(words: Sequence[str], console: Console, print_json: Callable[
     tokens = checked_settings(settings, PredictedTable, problems).tokens
     table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
     table = table.assign(D=table["tokens"] / 1e9) if "tokens" in table and "D" not in table else table
+    if "D" in table and (left_out := int((pd.to_numeric(table["D"], errors="coerce") <= 0).sum())):
+        notes.append(f"left out: {left_out} rows of 0 tokens or less")
     several = [name for name in ("N", "r", "run") if name in table and table[name].nunique() > 1]
     if several:
         allowed = "one run; cptlaw fit points=FILE fits several, cptlaw import makes a study of them"

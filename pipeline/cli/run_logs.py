@@ -66,7 +66,7 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
         StudyError: missing, damaged, or without such losses.
         ConfigError: a column that the table does not have.
     """
-    if path.suffix in TABLES:
+    if path.suffix.lower() in TABLES:
         return _table(path, columns, losses)
     if path.is_dir():
         logs = list(path.glob("trainer_state.json")) or sorted(path.glob("*.wandb"))
@@ -89,9 +89,12 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
         seen, reached = (float(state.get(key) or 0) for key in ("num_input_tokens_seen", "global_step"))
     except FileNotFoundError:
         raise StudyError(f"{path}: does not exist") from None
+    except StudyError as error:
+        raise StudyError(f"{path}: {error}") from None
     except Exception as error:  # Of JSON or of protobuf: a damaged file ends in an error of any kind.
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise StudyError(f"{path}: not a log of Trainer or wandb ({reason})") from None
+        table = f"; a table ends in {', '.join(TABLES)}" if path.suffix not in (".json", ".wandb") else ""
+        raise StudyError(f"{path}: not a log of Trainer or wandb ({reason}){table}") from None
     if not points:
         keys = f"it has {', '.join(known) or 'no losses'}; name them with losses='{{eval_loss: general}}'"
         raise StudyError(f"{path}: none of {', '.join(losses)} in its log; {keys}")
@@ -117,7 +120,7 @@ def join_logs(logs: Iterable[RunLog]) -> RunLog:
 def _step(row: Mapping[str, Any]) -> int:
     step = next(row[key] for key in STEPS if key in row)
     if not 0 <= step <= MOST_STEPS or step != int(step):
-        raise ValueError(f"step {step}; allowed: whole numbers, 0 to {MOST_STEPS:,}")
+        raise StudyError(f"step {step}; allowed: whole numbers, 0 to {MOST_STEPS:,}")
     return int(step)
 
 
@@ -126,7 +129,7 @@ def _loss(row: Mapping[str, Any], key: str) -> float:
     if key.startswith("log ") and loss > 0:
         loss = float(np.log(loss))
     if not 0 < loss < np.inf:
-        raise ValueError(f"{key}={loss} at step {_step(row)}; allowed: a finite loss above 0")
+        raise StudyError(f"{key}={loss} at step {_step(row)}; allowed: a finite loss above 0")
     return loss
 
 
@@ -172,7 +175,8 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
         table = _long(table, wide)
     if lacking := [name for name in ("step", "corpus", "loss") if name not in table.columns]:
         named = ", ".join(f"{name}: ..." for name in lacking)
-        raise ConfigError([f"{path}: no column {', '.join(lacking)}; name it with columns='{{{named}}}'"])
+        has = ", ".join(map(str, table.columns[:20]))
+        raise ConfigError([f"{path}: no column {', '.join(lacking)}; it has {has}; name it with columns='{{{named}}}'"])
     if table.empty:
         raise StudyError(f"{path}: no rows")
     keys = [name for name in ("run", "step", "corpus") if name in table.columns]

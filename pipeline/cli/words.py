@@ -64,7 +64,8 @@ def checked_settings(settings: DictConfig | ListConfig, schema: type[T], problem
         missing = sorted(OmegaConf.missing_keys(settings))
         wrong = [f"{key}: has no value; give {key}=..." for key in missing if key not in named]
         # What ${...} stands for is of any type.
-        wrong += [] if missing else value_problems("", OmegaConf.to_container(settings, resolve=True), schema)
+        lines = [] if missing else value_problems("", OmegaConf.to_container(settings, resolve=True), schema)
+        wrong += [line.lstrip(".") for line in lines]
         made = None if missing or wrong else OmegaConf.to_object(settings)
         problems += wrong if made is None else key_problems(made)
     except (OmegaConfBaseException, ValueError) as error:

@@ -210,7 +210,7 @@ def _question(composed: Any) -> Question:
         if missing := sorted(OmegaConf.missing_keys(composed)):
             raise ConfigError([f"{key}: has no value; give {key}=..." for key in missing])
         # OmegaConf converts no elements of a list, and what ${...} stands for is of any type.
-        lines = list(value_problems("", OmegaConf.to_container(composed, resolve=True)))
+        lines = [line.lstrip(".") for line in value_problems("", OmegaConf.to_container(composed, resolve=True))]
         question = OmegaConf.to_object(composed) if not lines else None
     except REFUSED as error:
         raise error if isinstance(error, ConfigError) else ConfigError([one_line(error)]) from None

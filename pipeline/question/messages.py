@@ -99,7 +99,7 @@ def _problems_of(key: str, value: Any, hint: Any) -> Iterator[str]:
     if schema and isinstance(value, dict):
         hints = get_type_hints(schema)
         for name, inner in value.items():
-            below = f"{key}.{name}".lstrip(".")
+            below = f"{key}.{name}"
             yield from _problems_of(below, inner, hints[name]) if name in hints else [unknown_key(below, schema)]
     elif is_dict and isinstance(value, dict):
         for name, inner in value.items():

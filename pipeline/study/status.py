@@ -1,6 +1,7 @@
 """How far each run of a study is, and how many points it has: when it ended, and in its file now."""
 
 import contextlib
+import math
 import os
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -99,7 +100,9 @@ def _speed(folder: Path) -> int | None:
     """Tokens a second in the last lines of metrics; of one line alone it would jump with each evaluation."""
     lines = [line for line in _tail(folder / "metrics.jsonl", 8) if isinstance(line.get("seconds"), float)]
     tokens = sum(_number(line, "tokens_per_second") * line["seconds"] for line in lines)
-    return round(tokens / sum(line["seconds"] for line in lines)) if tokens else None
+    seconds = sum(line["seconds"] for line in lines)
+    speed = tokens / seconds if tokens and seconds else math.nan
+    return round(speed) if 0 < speed < math.inf else None
 
 
 def _step(folder: Path) -> int:
@@ -108,7 +111,7 @@ def _step(folder: Path) -> int:
 
 
 def _number(line: dict, key: str) -> int:
-    return value if isinstance(value := line.get(key), int) else 0
+    return value if isinstance(value := line.get(key), int) and abs(value) < 10**18 else 0
 
 
 def _tail(path: Path, count: int) -> list[dict]:

@@ -51,8 +51,8 @@ def examine(folder: Path, source: str, names: str) -> BaseModel:
         SpecError: no model in it, a weight that is not finite, or a tokenizer that does not belong to the model.
         CorpusError: no tokenizer in it.
     """
-    tokenizer = load_tokenizer(folder)
     model = model_from_directory(folder, "sdpa").eval()
+    tokenizer = load_tokenizer(folder)
     if problem := non_finite_weight(model):
         raise SpecError(f"{folder}: {problem}")
     if problem := vocabulary_problem(

@@ -110,7 +110,7 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> PreTrainedTokenizerFast:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         tokenizer("a")  # with a key of another type it loads, and ends here
     except Exception as error:  # what transformers raises here differs from version to version
-        reason = str(error).strip().split("\n")[0]
+        reason = " ".join(str(error).split())[:300]
         raise CorpusError(f"tokenizer: {folder} holds no tokenizer that transformers loads ({reason})") from error
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise CorpusError(f"tokenizer: {folder} has no tokenizers-library form; allowed: one with tokenizer.json")

@@ -165,7 +165,7 @@ def test_a_log_is_read_until_the_run_has_ended(study: Study, tmp_path: Path, cap
         (lambda t: t, ["target.steps=30"], "of a run of 40 steps, not of target.steps=30; give target.steps="),
         (lambda t: t.assign(loss=np.exp(t["loss"])), [], "loss: perplexities? 54.6 is above 20"),
         (lambda t: t.assign(learning_rate=1e-3), [], "learning_rate=0.001 at step 10, not"),
-        (lambda t: t[["step"]], [], "no column corpus, loss; name it with columns="),
+        (lambda t: t[["step"]], [], "no column corpus, loss; it has step; name it with"),
         (lambda t: t[:0], [], "no rows"),
         (lambda t: t, ["watch=0"], "watch: 0; allowed: 1 to 86,400, seconds"),
         (lambda t: t, ["domain_ratio=2"], "domain_ratio: 2.0; allowed: 0 to 1"),

@@ -69,6 +69,22 @@ def facts_file(tmp_path: Path, states: Mapping[float, Path]) -> str:
     return f"runs={tmp_path / 'facts.yaml'}"
 
 
+@pytest.mark.parametrize(
+    ("name", "between", "end", "encoding"),
+    [
+        ("a.csv", ";", "\n", "utf-8"),
+        ("a.csv", "\t", "\r\n", "utf-8-sig"),
+        ("a.CSV", " , ", "\r", "utf-8"),
+    ],
+)
+def test_a_table_as_spreadsheets_write_it(name: str, between: str, end: str, encoding: str, tmp_path: Path) -> None:
+    rows = [(step, corpus, loss) for step in (0, *STEPS) for corpus, loss in losses(0.3, step).items()]
+    lines = [between.join(map(str, row)) + end for row in [("step", "corpus", "loss"), *rows]]
+    (tmp_path / name).write_bytes("".join(lines).encode(encoding))
+    table = imported(tmp_path, str(tmp_path / name), "domain_ratio=0.3")
+    assert table["loss"].tolist() == pytest.approx([loss for *_, loss in sorted(rows, key=lambda row: row[:2])])
+
+
 def test_runs_of_the_trainer_become_points(
     states: Mapping[float, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,6 +233,12 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "trainer_state.json").write_text('{"log_history": [')
     assert "not a log of Trainer or wandb" in line(str(tmp_path / "bad"), *given)
+    (tmp_path / "bad" / "trainer_state.json").write_text('{"log_history": [{"step": 9, "eval_domain_loss": NaN}]}')
+    assert "trainer_state.json: eval_domain_loss=nan at step 9; allowed" in line(str(tmp_path / "bad"), *given)
+    (tmp_path / "table.txt").write_text("step,corpus,loss\n")
+    assert "; a table ends in .csv, .parquet, .jsonl" in line(str(tmp_path / "table.txt"), *given)
+    (tmp_path / "upper.csv").write_text("Step,corpus,loss\n")
+    assert "no column step; it has Step, corpus, loss; name it" in line(str(tmp_path / "upper.csv"), *given)
     (tmp_path / "facts.yaml").write_text("runs: {x: {ratio: 0.5}}\nratios: 3\n")
     assert "ratios: no such key" in line(folder, *given, f"runs={tmp_path / 'facts.yaml'}")
     bomb = [f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9)]

@@ -190,6 +190,9 @@ def test_bad_models_are_one_line_and_leave_nothing(
     config = json.loads((quantised / "config.json").read_text()) | {"quantization_config": {"quant_method": "gptq"}}
     (quantised / "config.json").write_text(json.dumps(config))
     assert "its weights are quantised (gptq); give its unquantised weights" in line(quantised)
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    assert "an adapter (LoRA); merge it into its base model" in line(tmp_path / "adapter")
 
     assert refused(["model"], capsys, 2) == "cptlaw model: 0 models; allowed: one, see cptlaw model --help"
     assert "precision: no such key; allowed: data" in refused(["model", "smollm2-135m", "precision=1"], capsys, 2)

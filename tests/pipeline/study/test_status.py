@@ -36,6 +36,15 @@ def test_a_run_on_another_host_is_interrupted_after_the_seconds_of_the_question(
         assert row.state == state
 
 
+@pytest.mark.parametrize("seconds", ["NaN", "Infinity", "0.0", "1e400"])
+def test_a_speed_that_is_no_number_is_not_shown(seconds, tmp_path):
+    study, run = _claimed_elsewhere(tmp_path)
+    line = f'{{"step": 3, "seconds": {seconds}, "tokens_per_second": {10**17}}}\n'
+    (study.runs / run.name / "metrics.jsonl").write_text(line)
+    (row,) = statuses(study, [run], 300.0)
+    assert (row.step, row.speed) == (3, None)
+
+
 def test_a_study_that_may_only_be_read_has_its_states(tmp_path):
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("a mount of its own is not allowed to this user")
