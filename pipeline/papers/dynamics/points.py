@@ -56,6 +56,8 @@ class ScheduleStudy:
         rows = []
         for name in self.points.loc[self.points["phase"] == "continual", "run"].unique():
             run, schedule = self.plan[name], self.schedules[name]
+            if run.role == "confirm" and not run.variant:
+                continue  # Of the study's own answer: no table asks for it, and it may be as a held-out run is.
             spec, past = run.spec, schedule.pretrain
             peak, first = float(schedule.rates.max()), spec.schedule[0]
             rows.append({

@@ -63,6 +63,12 @@ def test_runs_are_known_by_what_they_do(schedules: ScheduleStudy) -> None:
     assert starts["constant-constant"] == (1.0, False)
 
 
+def test_a_run_that_confirms_the_studys_own_answer_is_in_no_table(schedules: ScheduleStudy) -> None:
+    held = next(run for run in schedules.plan.values() if run.role == "confirm")
+    plan = {**schedules.plan, held.name: dataclasses.replace(held, variant="")}
+    assert {*schedules.runs["run"]} - {*dataclasses.replace(schedules, plan=plan).runs["run"]} == {held.name}
+
+
 def test_the_law_that_drew_the_points_is_found(schedules: ScheduleStudy) -> None:
     fit = fitted(schedules, FitRequest("dynamics", "D_cpt", MODEL, 1.0))
     truth = TRUE["code"][1]
