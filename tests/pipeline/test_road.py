@@ -206,7 +206,8 @@ def test_every_command_of_the_readme_runs(trained: Study, words: list[str], text
             more = [*advised, "dry_run=true"] if verb == "advise" else words
             rest = [word for word in rest if not word.startswith(("experiment=", "mixture."))] + more
         assert run([verb, *rest]) == 0, line
-    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    guide = (Path(__file__).parents[2] / "docs/guide.md").read_text()
+    (example,) = re.findall(r"```py\n(.*?)```", guide, re.DOTALL)
     for old, new in {"studies/quickstart": str(readers), "code": "domain", "step >= 60": "step >= 5"}.items():
         assert old in example
         example = example.replace(old, new)

@@ -166,7 +166,9 @@ def _of_target(
     if evidence.tested is None:
         return fit, None
     if isinstance(fit, LawAverage):
-        fit = LawAverage(fit.fits, weights(evidence.tested, corpus, fit.spread.kind(N, D)))
+        own = weights(evidence.tested, corpus, fit.spread.kind(N, D), fit.spread.horizon(N, D))
+        # Beyond what some laws see they have no weight at the answer, and have one here.
+        fit = LawAverage({law: evidence.context.fits[corpus][law] for law in own}, own)
     return fit, prediction_errors(evidence.tested, corpus, fit, N, D)
 
 

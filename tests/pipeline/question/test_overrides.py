@@ -262,7 +262,7 @@ def test_no_line_of_overrides_ends_as_an_error_of_the_program(
     """OVERRIDES=10000 tries as many lines, SEED=2 others."""
     monkeypatch.chdir(tmp_path)
     wrong, draw = [], random.Random(int(os.environ.get("SEED", "39")))
-    for number, (verb, words) in zip(range(int(os.environ.get("OVERRIDES", "100"))), _lines(draw, world)):
+    for number, (verb, words) in zip(range(int(os.environ.get("OVERRIDES", "60"))), _lines(draw, world)):
         began, before = time.process_time(), _listing(world, tmp_path)
         with redirect_stdout(shown := io.StringIO()), redirect_stderr(told := io.StringIO()), limited(60):
             try:
