@@ -338,7 +338,7 @@ def world(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.mark.slow
 def test_a_damaged_file_is_one_line_and_changes_nothing(world: World) -> None:
     names = [name for name in KINDS if name == os.environ.get("KIND", name)]
-    seeds = -(-int(os.environ.get("FILES", 72)) // len(names))
+    seeds = -(-int(os.environ.get("FILES", 36)) // len(names))
     with room():
         wrong = [line for seed in range(seeds) for name in names if (line := world.trial(name, seed))]
     assert not wrong, f"{len(wrong)} of {seeds * len(names)} files:\n" + "\n".join(wrong)

@@ -103,6 +103,7 @@ def test_a_rehearsal_ends_with_a_report_that_says_what_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["experiment=usages-small", "rehearsal=true", f"studies={tmp_path}", f"data={tmp_path / 'data'}"]
+    words += ["mixture.domain_ratio=[0.1,0.5,0.9]", "mixture.replicates=1", "confirm.around=[-0.3]", "confirm.seeds=1"]
     assert run(["quickstart", *words]) == 0
     shown = capsys.readouterr().out
     assert "usages-rehearsal: rehearsal, no result" in shown
