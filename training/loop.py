@@ -38,7 +38,7 @@ METRICS_MINUTES = 0.5
 
 
 class Check(Protocol):
-    """Of `RunClaim.check`: raises where the run has to stop, and says what is due by the first process."""
+    """Raise where the run has to stop, and return what is due by the first process (`RunClaim.check`)."""
 
     def __call__(self, *due: bool, at_once: bool = True) -> list[bool]: ...
 

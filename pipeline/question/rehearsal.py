@@ -122,7 +122,7 @@ def _make_models_tiny(config: Any) -> Iterator[str]:
         for number, (name, model_type) in enumerate(of_name.items())
     }
     if target.path:
-        # Its own text of before is nobody's: as many steps as the run that is asked about, at its peak.
+        # What a base model was pre-trained on is not known: pre-train as long as the target run, at its peak.
         config.pretrain.update({key: config.target[key] for key in ("steps", "global_batch", "peak_learning_rate")})
     config.model = tiny[target.name]
     for owner in (config, *config.variants.values()):
