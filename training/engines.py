@@ -27,7 +27,7 @@ from training import objectives
 from training.corpora.documents import json_hash
 from training.devices.group import SHARDED
 from training.devices.memory import plain_engine
-from training.durable import read_record, write_new
+from training.durable import read_record, write_new, write_whole
 from training.model import CAUSAL, build_model, has_linear_head
 from training.objectives import Losses
 from training.parameters import model_size
@@ -52,7 +52,7 @@ class EngineChoice:
     shape: str = ""
     """Hash of the model's configuration."""
     measured: dict[str, int] = dataclasses.field(default_factory=dict)
-    """Engine -> training tokens a second, of those whose speed could be measured."""
+    """Engine -> training tokens a second; 0 where it could not be measured."""
     seconds: float = 0.0
     """What measuring took, compiling included."""
     precision: str = ""
@@ -187,44 +187,47 @@ def _compiled_by_layer(blocks: list[torch.nn.Module]) -> Callable[..., torch.Ten
     return functools.partial(objectives.sequence_losses_of_head, head=head)
 
 
-def choose_engine(spec: RunSpec, execution: Execution, folder: Path, tokens_ahead: int = 0) -> EngineChoice:
+def choose_engine(
+    spec: RunSpec, execution: Execution, folder: Path, tokens_ahead: int = 0, begun: str | None = None
+) -> EngineChoice:
     """The engine that a run uses: as given, or for "auto" the one kept in `folder` for its shape and this machine.
 
     On a GPU layers are compiled, and the head works in chunks. On a CPU the first run of a shape chooses: attention by
-    sequence length, and compiled code if the tokens ahead pay for compiling and it is then faster. Sharded models are
-    not compiled. A resumed run must not change its arithmetic, so the choice stays.
+    sequence length, and compiled code if the tokens ahead pay for compiling and it is then faster; where compiling did
+    not pay then, a later run for which it does measures it. Sharded models are not compiled.
 
     Args:
         spec, execution: the run, and how it is executed.
         folder: where choices are kept, one file per shape and machine.
         tokens_ahead: tokens that all runs of this shape have yet to train.
+        begun: engine that the run was begun with on this machine: a resumed run must not change its arithmetic.
     """
+    named = functools.partial(EngineChoice, precision=spec.precision, device=device_name())
     if execution.engine != "auto":
-        return EngineChoice(execution.engine)
+        return named(execution.engine)
     batch = execution.parallel.micro_batch(spec.global_batch, execution.micro_batch)
     plain, threads = plain_engine(spec, batch, gpu=torch.cuda.is_available()), execution.threads
     if execution.parallel.kind in SHARDED:
-        return EngineChoice(plain)
-    if torch.cuda.is_available():
-        return EngineChoice("sdpa-compiled")
+        return named(plain)
+    if begun or torch.cuda.is_available():
+        return named(begun or "sdpa-compiled")
     key = [spec.model, spec.precision, batch, spec.sequence_length, threads, device_name(), torch.__version__]
-    path = folder / f"{json_hash(key, digest_size=8)}.json"
-    if not path.exists():
-        start, compiled = time.perf_counter(), f"{plain}-compiled"
-        speeds = {plain: measured_speed(spec, plain, batch, threads)}
-        if (
-            (speed := speeds[plain])
-            and max(tokens_ahead, spec.tokens) / speed > COMPILING_PAYS
-            and "-" not in plain
-            and shutil.which(os.environ.get("CXX", "g++"))
-        ):
-            speeds[compiled] = measured_speed(spec, compiled, batch, threads)
-        measured = {name: round(speed) for name, speed in speeds.items() if speed}
-        fastest = max(measured, key=measured.__getitem__, default=plain)
-        seconds, shape = round(time.perf_counter() - start, 1), json_hash(spec.model, digest_size=8)
-        choice = EngineChoice(fastest, shape, measured, seconds, spec.precision, device_name())
-        folder.mkdir(parents=True, exist_ok=True)
-        write_new(path, json.dumps(dataclasses.asdict(choice), indent=2) + "\n")
+    path, compiled = folder / f"{json_hash(key, digest_size=8)}.json", f"{plain}-compiled"
+    kept = read_record(path, EngineChoice) if path.exists() else None
+    start = time.perf_counter()
+    measured = dict(kept.measured) if kept else {plain: round(measured_speed(spec, plain, batch, threads) or 0)}
+    seconds = max(tokens_ahead, spec.tokens) / measured[plain] if measured.get(plain) else 0.0
+    can_compile = "-" not in plain and shutil.which(os.environ.get("CXX", "g++"))
+    if compiled not in measured and seconds > COMPILING_PAYS and can_compile:
+        measured[compiled] = round(measured_speed(spec, compiled, batch, threads) or 0)
+    elif kept:
+        return kept
+    spent, shape = round(time.perf_counter() - start, 1), json_hash(spec.model, digest_size=8)
+    choice = EngineChoice(
+        max(measured, key=measured.__getitem__), shape, measured, spent, spec.precision, device_name()
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (write_whole if kept else write_new)(path, json.dumps(dataclasses.asdict(choice), indent=2) + "\n")
     return read_record(path, EngineChoice)
 
 

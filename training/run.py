@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from training.attempt import Attempt, LeaseLostError, claim
+from training.attempt import Attempt, LeaseLostError, attempts, claim
 from training.corpora.documents import CorpusError, json_hash
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, parallel_problem
@@ -254,9 +254,10 @@ def _train_within_memory(
     kept = folders.engines / f"memory-{json_hash(key, digest_size=8)}.json"
     while True:
         fitting = group.broadcast(partial(within_memory, spec, execution, kept))
-        with answering(at_once=alone):
-            chosen = group.broadcast(partial(choose_engine, spec, fitting, folders.engines, tokens_ahead))
         state = resumable_state(spec, folder) if group.first else None
+        with answering(at_once=alone):
+            begun = _begun_with(folder) if state else None
+            chosen = group.broadcast(partial(choose_engine, spec, fitting, folders.engines, tokens_ahead, begun))
         facts = {name: value for name, value in asdict(chosen).items() if value}
         facts |= {"parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
         facts |= {"micro_batch": fitting.micro_batch, "from_step": step_of(state) if state else 0}
@@ -284,6 +285,14 @@ def _train_within_memory(
         drop_shared_engines()
         gc.collect()
         log(f"{folder.name}: {keep_smaller(spec, fitting, kept, parallel.activation_checkpointing)}")
+
+
+def _begun_with(folder: Path) -> str | None:
+    """The engine of a run's last attempt on this machine."""
+    from training.engines import device_name
+
+    here = (record for record in reversed(attempts(folder)) if record.get("device") == device_name())
+    return next((record["engine"] for record in here if "engine" in record), None)
 
 
 def _exit_of(error: BaseException) -> Exit:

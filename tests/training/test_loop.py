@@ -153,6 +153,16 @@ def test_the_measured_engine_and_the_devices_are_noted(manifest, spec, tmp_path)
     assert (record["precision"], record["parallel"], record["processes"], record["threads"]) == ("fp32", "single", 1, 1)
 
 
+def test_a_resumed_run_goes_on_with_the_engine_that_it_was_begun_with(manifest, spec, tmp_path):
+    trained(spec, manifest, tmp_path, engine="sdpa", kept_states=(10,))
+    (tmp_path / "DONE").unlink()
+    trained(spec, manifest, tmp_path, engine="auto")
+    assert [record["engine"] for record in attempts(tmp_path)] == ["sdpa", "sdpa"]
+    # The run would choose another one by itself.
+    trained(spec, manifest, tmp_path / "new", engine="auto")
+    assert attempts(tmp_path / "new")[0]["engine"].startswith("eager")
+
+
 class _Pair(Group):
     """A group whose other process always has the same to say."""
 
