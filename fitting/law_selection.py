@@ -31,6 +31,8 @@ PREDICTED = {
     "horizon": "all that follows a half, a quarter, an eighth of the tokens",
 }
 """Split -> what it asks a law to predict."""
+FEWEST_RUNS = 3
+"""Laws are ranked by no fewer held-out runs: the standard error of two says nothing."""
 
 
 def try_out(
@@ -192,8 +194,9 @@ def advise(tried: pd.DataFrame) -> list[str]:
     """The best law of each split that `try_out` was given, a line each.
 
     Laws are compared run by run on the points that both predicted: the difference of their mean errors, with its
-    standard error over the runs. Within that it is a tie, and the law with fewer parameters is named. Laws that could
-    not be fitted are listed. Of `tried`, the columns law, by, split, row, run and relative_error are read.
+    standard error over the runs. Within that it is a tie, and the law with fewer parameters is named; of fewer than
+    FEWEST_RUNS there is no ranking. Laws that could not be fitted are listed. Of `tried`, the columns law, by, split,
+    row, run and relative_error are read.
     """
     reasons: list[tuple[str, str, str]] = tried.attrs.get("reasons", [])
     known = {law: len(LAWS[law].parameters) for law in tried["law"].unique() if law in LAWS}
@@ -232,12 +235,14 @@ def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:
     best, runs = str(means.index[0]), f"{len(errors)} held-out run{'s' * (len(errors) > 1)}"
     if len(means) == 1:
         return f"only {best} could be judged: mean error {means[best]:.2%} of {runs}"
+    if len(errors) < FEWEST_RUNS:
+        each = ", ".join(f"{law} {mean:.2%}" for law, mean in means.items())
+        return f"no ranking over {runs}; mean errors: {each}"
     ties, worse = [], []
     for law in map(str, means.index[1:]):
         further = errors[law] - errors[best]
-        error = float(further.std(ddof=1) / np.sqrt(len(further))) if len(further) > 1 else np.inf
-        precision = f"standard error {error:.2%}" if np.isfinite(error) else "one run, so no standard error"
-        entry = f"{law} ({means[law]:.2%}, {further.mean():.2%} more, {precision})"
+        error = float(further.std(ddof=1) / np.sqrt(len(further)))
+        entry = f"{law} ({means[law]:.2%}, {further.mean():.2%} more, standard error {error:.2%})"
         (ties if further.mean() <= error else worse).append((law, entry))
     if not ties:
         return f"trust {best}: mean error {means[best]:.2%} of {runs}, against {', '.join(entry for _, entry in worse)}"

@@ -80,16 +80,18 @@ def test_pairing_sees_a_small_difference_that_every_run_shares():
     assert "trust dcpt: mean error 3.80% of 4 held-out runs, against dcpt-l1 (3.90%, 0.10% more" in line
 
 
-def test_one_run_decides_nothing():
-    (line,) = fitting.advise(table({"dcpt": [0.01], "dcpt-l1": [0.5]}))
-    assert "a tie of dcpt" in line
-    assert "one run, so no standard error" in line
+@pytest.mark.parametrize("errors", [[0.01], [0.01, 0.02]])
+def test_fewer_than_three_runs_rank_nothing(errors: list[float]):
+    (line,) = fitting.advise(table({"dcpt": errors, "dcpt-l1": [0.5] * len(errors)}))
+    mean = f"{np.mean(errors):.2%}"
+    runs = f"{len(errors)} held-out run{'s' * (len(errors) - 1)}"
+    assert line == f"size (a larger size): no ranking over {runs}; mean errors: dcpt {mean}, dcpt-l1 50.00%"
 
 
 def test_laws_are_judged_on_the_points_that_all_predicted():
-    both = table({"dcpt": [0.01, 0.01, 0.9], "dcpt-l1": [0.02, 0.021]})
+    both = table({"dcpt": [0.01, 0.01, 0.01, 0.9], "dcpt-l1": [0.02, 0.021, 0.02]})
     (line,) = fitting.advise(both)
-    assert "trust dcpt: mean error 1.00% of 2 held-out runs" in line
+    assert "trust dcpt: mean error 1.00% of 3 held-out runs" in line
 
 
 def test_all_laws_are_fitted_to_the_same_points():
