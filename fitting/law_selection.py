@@ -218,6 +218,15 @@ def errors_by_run(tried: pd.DataFrame, by: str) -> pd.DataFrame:
     return table.dropna().groupby("run").mean()[list(dict.fromkeys(rows["law"]))]
 
 
+def error_percent(error: float) -> str:
+    """A mean relative error in percent.
+
+    >>> error_percent(0.0019), error_percent(4e4)
+    ('0.19%', 'over 1,000%')
+    """
+    return f"{error:.2%}" if error < 10 else "over 1,000%"
+
+
 def shared_points(points: pd.DataFrame, laws: Iterable[Law]) -> pd.DataFrame:
     """The points at which every law has a value, numbered from 0, each a run of its own where runs have no name."""
     points, usable = points.reset_index(drop=True), np.ones(len(points), dtype=bool)
@@ -233,20 +242,20 @@ def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:
         return "no law could be judged"
     means = errors.mean().sort_values(kind="stable")
     best, runs = str(means.index[0]), f"{len(errors)} held-out run{'s' * (len(errors) > 1)}"
+    mean = {str(law): error_percent(error) for law, error in means.items()}
     if len(means) == 1:
-        return f"only {best} could be judged: mean error {means[best]:.2%} of {runs}"
+        return f"only {best} could be judged: mean error {mean[best]} of {runs}"
     if len(errors) < FEWEST_RUNS:
-        each = ", ".join(f"{law} {mean:.2%}" for law, mean in means.items())
-        return f"no ranking over {runs}; mean errors: {each}"
+        return f"no ranking over {runs}; mean errors: {', '.join(f'{law} {error}' for law, error in mean.items())}"
     ties, worse = [], []
     for law in map(str, means.index[1:]):
         further = errors[law] - errors[best]
         error = float(further.std(ddof=1) / np.sqrt(len(further)))
-        entry = f"{law} ({means[law]:.2%}, {further.mean():.2%} more, standard error {error:.2%})"
-        (ties if further.mean() <= error else worse).append((law, entry))
+        more = f"{error_percent(further.mean())} more, standard error {error_percent(error)}"
+        (ties if further.mean() <= error else worse).append((law, f"{law} ({mean[law]}, {more})"))
     if not ties:
-        return f"trust {best}: mean error {means[best]:.2%} of {runs}, against {', '.join(entry for _, entry in worse)}"
+        return f"trust {best}: mean error {mean[best]} of {runs}, against {', '.join(entry for _, entry in worse)}"
     simplest = min([best, *(law for law, _ in ties)], key=lambda law: parameters[law])
     against = f"; worse: {', '.join(entry for _, entry in worse)}" if worse else ""
-    tied = f"a tie of {best} ({means[best]:.2%}) with {', '.join(entry for _, entry in ties)} over {runs}"
+    tied = f"a tie of {best} ({mean[best]}) with {', '.join(entry for _, entry in ties)} over {runs}"
     return f"{tied}; of these {simplest} has the fewest parameters{against}"

@@ -272,13 +272,13 @@ def step_after(verb: str, context: Context) -> str:
         return "prepare"
     # What a verb was given too early or is out of date comes before what follows on it.
     answers = [] if context.question.goal_kind.many_domains or not context.plan else ["train", "collect", "fit"]
+    # Who takes step by step is shown the fits and the answer, though rounds of runs have made both already.
+    shown = {"collect": "fit", "fit": "recommend"}.get(verb)
     for name in [*(one for one in answers if names.index(one) < first and one != verb), *names[first:]]:
-        planned = name == "train" and context.plan
-        if (
-            [run for run in open_runs(context) if run.role != "confirm"]
-            if planned
-            else not STEPS[name].is_done(context)
-        ):
+        left = not STEPS[name].is_done(context)
+        if name == "train" and context.plan:
+            left = not has_trained(context)
+        if left or name == shown:
             return name
     return ""
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from fitting import LAWS, Fit, PointsError, advise, compare, fit, try_out
 from fitting.cross_validation import SPLITS
+from fitting.law_selection import error_percent
 from fitting.points import law_named
 from fitting.schedule import LAMBDA
 from pipeline.cli.points_file import (
@@ -58,7 +59,7 @@ class TableFit:
     """The settings of `cptlaw fit points=FILE`."""
 
     points: str = MISSING
-    """File of points, a validation loss per row: .csv, .parquet or .jsonl."""
+    """File of points, a validation loss per row: .csv, .tsv, .parquet or .jsonl, also .gz or .zst."""
     law: list[str] = field(default_factory=list)
     """Law to fit, or a list of them to choose from."""
     columns: dict[str, str] = field(default_factory=dict)
@@ -233,5 +234,7 @@ def selection_table(chosen: pd.DataFrame, by: list[str], corpus: str) -> Table:
     for name, (label, form) in _FORMS.items():
         table.add_row(label, *("" if row["reason"] else f"{row[name]:{form}}" for _, row in chosen.iterrows()))
     for split in by:
-        table.add_row(f"held out: {split}", *("" if pd.isna(error) else f"{error:.2%}" for error in chosen[split]))
+        table.add_row(
+            f"held out: {split}", *("" if pd.isna(error) else error_percent(error) for error in chosen[split])
+        )
     return table

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from pipeline.cli.fit_table import JSON
-from pipeline.cli.points_file import TABLES, perplexity_question
+from pipeline.cli.points_file import perplexity_question, table_kind
 from pipeline.cli.run_logs import RunLog, first_other_rate, join_logs, loss_keys, read_logs
 from pipeline.cli.words import checked_settings, names_and_keys, print_line, refuse_rehearsal, update_settings
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
@@ -155,7 +155,7 @@ def _read(laws: AnsweringLaws, target: Target, ratio: float, files: list[str], s
     log = join_logs(logs)
     if problems := _other_run(", ".join(files), log, target, laws.question):
         raise ConfigError(problems)
-    of_log = {} if Path(files[0]).suffix.lower() in TABLES else keys
+    of_log = {} if table_kind(Path(files[0])) else keys
     if line := perplexity_question(log.points["loss"], settings.columns.get("loss", "loss"), of_log):
         raise ConfigError([f"{files[0]}: {line}"])
     try:

@@ -21,7 +21,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from pipeline.cli.points_file import TABLES, perplexity_question
+from pipeline.cli.points_file import perplexity_question, table_kind
 from pipeline.cli.run_logs import RunLog, constants, first_other_rate, join_logs, loss_keys, read_logs
 from pipeline.cli.words import checked_settings, names_and_keys, print_line, update_settings, yaml_with_text_names
 from pipeline.goals.registry import question_of_study, read_question
@@ -167,7 +167,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if replaced:
         names = ", ".join(run.source for run in replaced[:5]) + ", ..." * (len(replaced) > 5)
         print_line(console, f"replaced {len(replaced)} runs that were imported before: {names}")
-    keys = {} if Path(files[0]).suffix.lower() in TABLES else losses
+    keys = {} if table_kind(Path(files[0])) else losses
     if line := perplexity_question(points["loss"], settings.columns.get("loss", "loss"), keys):
         print_line(console, line)
     verb = "confirm" if all(run.role == "confirm" for run in runs) else "fit"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
 
 from fitting import LAWS, Schedule, problems, with_areas
 from fitting.points import mixture_columns
@@ -34,17 +37,57 @@ TEXT = ("run", "corpus", "model_name", "role", "decay")
 """Columns of a table that hold names, which stay as they are written: 001, NA, 1e3."""
 
 
+def _opened(path: Path) -> pyarrow.NativeFile:
+    return pyarrow.input_stream(path, compression={".gz": "gzip", ".zst": "zstd"}.get(path.suffix.lower()))
+
+
 def _csv(path: Path, names: list[str]) -> pd.DataFrame:
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        # As spreadsheets of some languages write them, or as text pasted from one.
-        how = {"sep": max(",;\t", key=file.readline(100_000).count), "skipinitialspace": True}
-    table = pd.read_csv(path, **how).rename(columns=_stripped)
+    with _opened(path) as file:
+        head = file.read(100_000)
+    marked = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    encoding = "utf-16" if marked else "utf-16-le" if head[1:2] == b"\0" else "utf-8-sig"
+    first = next(iter(head.decode(encoding, "replace").splitlines()), "")
+    # As spreadsheets of some languages write them, or as text pasted from one; Excel may name the separator.
+    excel = re.fullmatch(r'"?sep=(.)"?', first, re.IGNORECASE)
+    sep = excel[1] if excel else max(",;\t", key=first.count)
+    how = {"sep": sep, "skiprows": 1 if excel else 0, "skipinitialspace": sep != "\t", "encoding": encoding}
+
+    def read(**options: Any) -> pd.DataFrame:
+        with _opened(path) as file:
+            return pd.read_csv(file, **how, **options).rename(columns=_stripped)
+
+    table = read()
+    if not isinstance(table.index, pd.RangeIndex):
+        remedy = "remove them; where commas are decimal, put ; or a tab between columns"
+        raise ValueError(f"rows have more cells than there are names of columns, by {table.index.nlevels}: {remedy}")
     # pandas reads the name NA as missing, and 001 as a number.
-    if any(name in table.columns for name in names):
-        text = pd.read_csv(path, **how, dtype=str, keep_default_na=False).rename(columns=_stripped)
-        for name in table.columns.intersection(names):
-            table[name] = text[name].map(_stripped, na_action="ignore")
-    return table
+    own = table.columns.intersection(names)
+    text = read(dtype=str, keep_default_na=False)[own] if len(own) else table
+    commas = [cell for name in table.columns.difference(own) for cell in _with_commas(table[name])]
+    decimal, thousands = (all(re.fullmatch(form, cell) for cell in commas) for form in (_DECIMAL, _THOUSANDS))
+    if commas and decimal and thousands:
+        raise ValueError(
+            f"{commas[0]} may be {commas[0].replace(',', '.')} or {commas[0].replace(',', '')}: remove the comma"
+        )
+    if decimal != thousands:
+        table = read(**({"decimal": ","} if decimal else {"thousands": ","}))
+    for name in own:
+        table[name] = text[name].map(_stripped, na_action="ignore")
+    return table.set_axis(table.index + 2 + how["skiprows"])
+
+
+def _with_commas(column: pd.Series) -> list[str]:
+    """The cells with a comma of a column of numbers."""
+    if pd.api.types.is_numeric_dtype(column):
+        return []
+    cells = [cell.strip() for cell in column.dropna().astype(str).unique()]
+    return [cell for cell in cells if "," in cell] if all(re.fullmatch(_NUMBER, cell) for cell in cells) else []
+
+
+def _jsonl(path: Path, names: list[str]) -> pd.DataFrame:
+    with _opened(path) as file:
+        table = pd.read_json(file, lines=True, dtype=dict.fromkeys(names, object))
+    return table.set_axis(table.index + 1)
 
 
 def _stripped(name: object) -> object:
@@ -53,13 +96,27 @@ def _stripped(name: object) -> object:
 
 TABLES: dict[str, Callable[[Path, list[str]], pd.DataFrame]] = {
     ".csv": _csv,
+    ".tsv": _csv,
     ".parquet": lambda path, names: pd.read_parquet(path),
-    ".jsonl": lambda path, names: pd.read_json(path, lines=True, dtype=dict.fromkeys(names, object)),
+    ".jsonl": _jsonl,
 }
-"""Suffix of a table -> what reads it, with the columns that hold names."""
+"""Ending of a table, behind which .gz or .zst may stand -> what reads it, with the columns that hold names."""
+_NUMBER = r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?|[-+]?inf"
+_DECIMAL, _THOUSANDS = r"[^.,]*,[^.,]*", r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?"
+"""A number with a decimal comma, and one with commas between thousands; 2,345 may be either."""
 _HIGH_LOSS = 20
 """Nats per token; a model that knows nothing has 12.4 with 250,000 tokens."""
 _SCALED = re.compile(r"(?P<column>.+?)\s*(?P<sign>[/*])\s*(?P<number>[-+.\deE]+)\s*$")
+
+
+def table_kind(path: Path) -> str | None:
+    """The key of TABLES that a file is read by; None: it is no table.
+
+    >>> table_kind(Path("runs.CSV.gz"))
+    '.csv'
+    """
+    name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
+    return next((kind for kind in TABLES if name.endswith(kind)), None)
 
 
 def read_table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
@@ -70,24 +127,24 @@ def read_table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
     Raises:
         StudyError: missing, of an unknown kind, or not readable.
     """
-    if path.suffix.lower() not in TABLES:
+    kind = table_kind(path)
+    if kind is None:
         raise StudyError(f"points: {path} has an unknown file type; allowed: {', '.join(TABLES)}")
     names = [columns.get(name, name) for name in TEXT]
     try:
-        table = TABLES[path.suffix.lower()](regular(path), names)
+        table = TABLES[kind](regular(path), names)
     except FileNotFoundError:
         raise StudyError(f"points: {path} does not exist") from None
     except Exception as error:  # A damaged file ends in an error of any kind in the libraries that read it.
         line = next(iter(str(error).splitlines()), type(error).__name__)
         line = "it is not UTF-8; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else line
-        raise StudyError(f"points: {path} cannot be read as {path.suffix[1:]}: {line}") from None
+        raise StudyError(f"points: {path} cannot be read as {kind[1:]}: {line}") from None
     for name in table.columns.intersection(names):
         table[name] = table[name].map(str, na_action="ignore").astype(object).replace("", None)
     for name in (name for name in table if table[name].dtype == object and name not in names):
         # A list or an object in a cell is shown as a number would be that is none.
         table[name] = table[name].map(lambda cell: str(cell) if isinstance(cell, list | dict | np.ndarray) else cell)
-    first = {".csv": 2, ".jsonl": 1}.get(path.suffix.lower(), 0)
-    return table.set_axis(pd.RangeIndex(first, first + len(table)), axis=0)
+    return table
 
 
 def regular(path: Path) -> Path:

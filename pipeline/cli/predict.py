@@ -22,11 +22,12 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.overrides import key_and_value
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
-from pipeline.study.artifacts import Recommendation
+from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import study_of
 from pipeline.study.number_format import laws_used, percent, quantity
+from pipeline.study.status import is_followed
 from pipeline.study.target import Target, find_target
 from training.keys import Allowed
 from training.run import Exit
@@ -58,7 +59,7 @@ class PredictedTable:
     """The settings of `cptlaw predict points=FILE`."""
 
     points: str = MISSING
-    """File of losses, one a row: .csv, .parquet or .jsonl."""
+    """File of losses, one a row: .csv, .tsv, .parquet or .jsonl, also .gz or .zst."""
     tokens: list[Annotated[float, _TOKENS]] = MISSING
     """Tokens of the runs that are asked about, a number or a list."""
     columns: dict[str, str] = field(default_factory=dict)
@@ -108,8 +109,9 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     horizon = dict(_distances(laws, target))
     lines = [f"horizon: {times:.3g} times the {what} of a fitted run" for what, times in horizon.items()]
     items = [question.marked(f"{run}: by {laws_used(laws.law)}"), _table(rows), *lines, *_newer_lines(context)]
-    answered = Recommendation.path(study_of(question)).exists()
-    verb = "report" if answered else "recommend"
+    study = study_of(question)
+    confirmed = is_followed(study, question) or Confirmation.path(study).exists()
+    verb = "recommend" if not Recommendation.path(study).exists() else "report" if confirmed else "confirm"
     print_items([*items, f"next: cptlaw {verb} {shlex.quote(folders[0])}"], console)
     if print_json:
         asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}

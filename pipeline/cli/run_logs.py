@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.cli.points_file import TABLES, read_table, regular, renamed
+from pipeline.cli.points_file import TABLES, read_table, regular, renamed, table_kind
 from pipeline.question.messages import ConfigError, StudyError
 from training.durable import json_value, read_file, read_json
 from training.keys import MOST_STEPS
@@ -66,7 +66,7 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
         StudyError: missing, damaged, or without such losses.
         ConfigError: a column that the table does not have.
     """
-    if path.suffix.lower() in TABLES:
+    if table_kind(path):
         return _table(path, columns, losses)
     if path.is_dir():
         logs = list(path.glob("trainer_state.json")) or sorted(path.glob("*.wandb"))

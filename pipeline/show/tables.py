@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from fitting.law_selection import error_percent
 from pipeline.plan.cost import ASSUMED_MFU, Cost, costs
 from pipeline.plan.duration import speed_of, wall_seconds
 from pipeline.plan.processes import gpu_name, workers
@@ -61,7 +62,9 @@ def mean_errors_table(tested: pd.DataFrame) -> Table:
     splits, rows = list(dict.fromkeys(tested["split"])), []
     for (corpus, law), own in tested.groupby(["corpus", "law"], sort=False):  # pyright: ignore[reportGeneralTypeIssues]
         errors = own["relative_error"].abs().groupby(own["split"]).mean()
-        rows.append([str(corpus), str(law), *(f"{errors[split]:.2%}" if split in errors else "" for split in splits)])
+        rows.append(
+            [str(corpus), str(law), *(error_percent(errors[split]) if split in errors else "" for split in splits)]
+        )
     columns = ["corpus", "law", *(split.replace("-", " ") for split in splits)]
     return Table("mean relative error on held-out points", columns, rows, left=2)
 

@@ -14,7 +14,7 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, fit_shared, folds, held_out, law_weights
-from fitting.law_average import AVERAGE
+from fitting.law_average import AVERAGE, LEAST_LOSS
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from fitting.uncertainty.misfit import NEXT, log_errors
@@ -363,7 +363,8 @@ def _common_errors(tested: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Split -> log errors of the points that all laws predicted, of the splits that most laws were tested on."""
     if tested.empty:
         return {}
-    log_error = np.log(tested["measured"].to_numpy(float) / tested["predicted"].to_numpy(float))
+    predicted = np.maximum(tested["predicted"].to_numpy(float), LEAST_LOSS)
+    log_error = np.log(tested["measured"].to_numpy(float) / predicted)
     tables = {
         str(split): rows.pivot(index=["run", "step"], columns="law", values="log_error").dropna()
         for split, rows in tested.assign(log_error=log_error).groupby("split")

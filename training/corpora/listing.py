@@ -12,8 +12,8 @@ from training.corpora.locations import location, refuse_unreadable
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".txt", ".ndjson", ".ndjson.gz", ".ndjson.zst")
 """Of any letter case."""
 _NAMED = 5
-_HIDDEN, _OTHER, _BROKEN = "hidden", "of another kind", "a broken link"
-_TWICE = "links to what is read already, or to a folder around it"
+_HIDDEN, _OTHER, _BROKEN = "hidden", "not .jsonl, .parquet or .txt", "a broken link"
+_NO_FILE, _TWICE = "no regular file", "links to what is read already, or to a folder around it"
 
 
 class Listing(NamedTuple):
@@ -86,12 +86,12 @@ def local_entries(root: str) -> Iterator[tuple[str, str]]:
                 elif entry.is_symlink():
                     linked_files.append((name, os.path.realpath(entry.path), entry.is_file()))
                 else:
-                    reason = _reason(name) or ("" if entry.is_file() else _OTHER)
+                    reason = _reason(name) or ("" if entry.is_file() else _NO_FILE)
                     if not reason:
                         seen.add(f"{real}/{entry.name}")
                     yield name, reason
     for name, real, is_file in linked_files:
-        reason = (_reason(name) or _TWICE * (real in seen)) if is_file else _OTHER
+        reason = (_reason(name) or _TWICE * (real in seen)) if is_file else _NO_FILE
         if not reason:
             seen.add(real)
         yield name, reason

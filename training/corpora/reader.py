@@ -206,8 +206,8 @@ def missing_columns(label: str, needed: Sequence[str], columns: Sequence[str]) -
     """A line for each column that a row or table lacks, which starts with the label and names those it has."""
     for name in needed:
         if name not in columns:
-            keys = "column, group and where of corpora.sources.NAME name them"
-            yield f"{label}: no column {name!r}; its columns: {', '.join(map(str, columns)) or 'none'} ({keys})"
+            there = ", ".join(map(str, columns)) or "none"
+            yield f"{label}: no column {name!r}; its columns: {there}; give corpora.sources.NAME.column (group, where)"
 
 
 def check_columns(label: str, needed: Sequence[str], columns: Sequence[str]) -> None:

@@ -179,7 +179,7 @@ def test_wrong_columns_are_told_all_at_once(raw: Path, capsys) -> None:
     ("name", "content", "said"),
     [
         ("gone.csv", None, "does not exist"),
-        ("any.xlsx", b"x", "has an unknown file type; allowed: .csv, .parquet, .jsonl"),
+        ("any.xlsx", b"x", "has an unknown file type; allowed: .csv, .tsv, .parquet, .jsonl"),
         ("any.parquet", b"not parquet", "cannot be read as parquet"),
         ("empty.csv", b"", "cannot be read as csv"),
     ],

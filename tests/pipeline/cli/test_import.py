@@ -3,18 +3,22 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 
 from fitting import areas
 from pipeline.cli.main import run
+from pipeline.cli.points_file import read_table
 from pipeline.goals.registry import question_of_study
 from pipeline.plan.write import write_plan
 from pipeline.study.artifacts import Confirmation, Recommendation
@@ -73,16 +77,48 @@ def facts_file(tmp_path: Path, states: Mapping[float, Path]) -> str:
     ("name", "between", "end", "encoding"),
     [
         ("a.csv", ";", "\n", "utf-8"),
-        ("a.csv", "\t", "\r\n", "utf-8-sig"),
-        ("a.CSV", " , ", "\r", "utf-8"),
+        ("a.csv.gz", "\t", "\r\n", "utf-8-sig"),
+        ("a.TSV.ZST", "\t", "\n", "utf-16"),
+        ("a.CSV", " , ", "\r", "utf-16-le"),
     ],
 )
 def test_a_table_as_spreadsheets_write_it(name: str, between: str, end: str, encoding: str, tmp_path: Path) -> None:
     rows = [(step, corpus, loss) for step in (0, *STEPS) for corpus, loss in losses(0.3, step).items()]
     lines = [between.join(map(str, row)) + end for row in [("step", "corpus", "loss"), *rows]]
-    (tmp_path / name).write_bytes("".join(lines).encode(encoding))
+    compression = {".gz": "gzip", ".zst": "zstd"}.get(Path(name).suffix.lower())
+    with pyarrow.output_stream(tmp_path / name, compression=compression) as file:
+        file.write("".join(lines).encode(encoding))
     table = imported(tmp_path, str(tmp_path / name), "domain_ratio=0.3")
     assert table["loss"].tolist() == pytest.approx([loss for *_, loss in sorted(rows, key=lambda row: row[:2])])
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("r;loss\n0,25;2,715\n0,5;2,6e0", {"r": [0.25, 0.5], "loss": [2.715, 2.6]}),
+        ("sep=;\nrun;loss\n001;inf\n1,0;2,71", {"run": ["001", "1,0"], "loss": [float("inf"), 2.71]}),
+        ('D,note\n"1,536,000",a\n"12,000","b, c"', {"D": [1_536_000, 12_000], "note": ["a", "b, c"]}),
+        ("D;loss\n536.000;2,71", {"D": ["536.000"], "loss": [2.71]}),
+    ],
+)
+def test_commas_in_numbers(lines: str, expected: dict[str, list[Any]], tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(lines)
+    table = read_table(tmp_path / "t.csv", {})
+    assert {name: table[name].tolist() for name in table} == expected
+    assert table.index[0] == 2 + lines.startswith("sep=")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("loss;D\n2,715;1", "2,715 may be 2.715 or 2715: remove the comma"),
+        ("r,loss\n0,25,2,71", "rows have more cells than there are names of columns, by 2: remove them; where"),
+    ],
+)
+def test_commas_that_may_mean_two_things_are_refused(lines: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(lines)
+    with pytest.raises(StudyError, match=re.escape(said)):
+        read_table(tmp_path / "t.csv", {})
 
 
 def test_runs_of_the_trainer_become_points(
@@ -236,7 +272,7 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "bad" / "trainer_state.json").write_text('{"log_history": [{"step": 9, "eval_domain_loss": NaN}]}')
     assert "trainer_state.json: eval_domain_loss=nan at step 9; allowed" in line(str(tmp_path / "bad"), *given)
     (tmp_path / "table.txt").write_text("step,corpus,loss\n")
-    assert "; a table ends in .csv, .parquet, .jsonl" in line(str(tmp_path / "table.txt"), *given)
+    assert "; a table ends in .csv, .tsv, .parquet, .jsonl" in line(str(tmp_path / "table.txt"), *given)
     (tmp_path / "upper.csv").write_text("Step,corpus,loss\n")
     assert "no column step; it has Step, corpus, loss; name it" in line(str(tmp_path / "upper.csv"), *given)
     (tmp_path / "facts.yaml").write_text("runs: {x: {ratio: 0.5}}\nratios: 3\n")

@@ -15,6 +15,8 @@ from pipeline.cli.json_output import json_of
 from pipeline.cli.key_help import FIRST
 from pipeline.cli.main import run
 from pipeline.question.schema import LawConfig, Question
+from pipeline.steps import step_after
+from pipeline.study.context import Context
 from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.show.report.report_study import make_study
 from tests.pipeline.small import CPTLAW, refused
@@ -152,6 +154,9 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
 
     assert following("report") == f"next: cptlaw export {copy} format=trl"
     assert following("cancel") == f"next: cptlaw report {copy}"
+    # README's order by hand, though all is done.
+    context = Context(study[1], Study(copy))
+    assert [step_after(verb, context) for verb in ("collect", "fit", "recommend")] == ["fit", "recommend", "report"]
     for file, verb in (("confirmation.json", "confirm"), ("recommendation.json", "fit"), ("points.parquet", "collect")):
         (copy / file).unlink()
         assert following("status") == f"next: cptlaw {verb} {copy}"

@@ -27,6 +27,7 @@ from pipeline.study.fits import (
     back_test,
     fit_all,
     fit_file,
+    held_out_errors,
     prediction_errors,
     read_fits,
     selected,
@@ -241,3 +242,14 @@ def test_a_law_that_fit_read_and_the_command_does_not_is_one_line(tmp_path: Path
         TradeOffGoal().recommend(Context(others, study), list)
     with pytest.raises(StudyError, match=r"the average of dcpt, transfer-anchored answers, .*; give law=\[dcpt,"):
         TradeOffGoal().answer(Context(others, study))
+
+
+def test_a_law_that_predicts_no_loss_at_all_counts_for_nothing() -> None:
+    rows = [
+        {"law": law, "corpus": "general", "split": "size", "run": f"run-{n}", "step": 1, "predicted": predicted}
+        for n in range(3)
+        for law, predicted in (("dcpt", 2.0), ("transfer-anchored", -1.0 if n == 0 else 2.0))
+    ]
+    tested = pd.DataFrame(rows).assign(measured=2.0)
+    assert weights(tested, "general", "size")["dcpt"] > 0.999
+    assert held_out_errors(tested, "general", {"transfer-anchored": 1.0})["size"] > 1

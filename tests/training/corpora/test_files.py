@@ -58,8 +58,8 @@ def test_links_upper_case_and_other_kinds_are_read_or_named(tmp_path):
         *("a.jsonl", "b.JSONL", "c.ndjson", "h.jsonl", "other/a.jsonl", "sub/d.Txt")
     ]
     assert file_reader(texts).passed_over() == (
-        "2 hidden, 3 links to what is read already, or to a folder around it, 4 of another kind "
-        "(above/, again/, e.json, g.jsonl.xz, i.txt, 4 more)"
+        "2 hidden, 3 links to what is read already, or to a folder around it, 3 not .jsonl, .parquet or .txt, "
+        "1 no regular file (above/, again/, e.json, g.jsonl.xz, i.txt, 4 more)"
     )
     assert [name for name, _ in read(texts / "b.JSONL")] == ["b.JSONL:1"]
     with pytest.raises(CorpusError, match=r"pipe\.txt: neither a file nor a folder"):
@@ -70,7 +70,7 @@ def test_links_upper_case_and_other_kinds_are_read_or_named(tmp_path):
         file_fingerprint(texts)
     (tmp_path / "none").mkdir()
     write(tmp_path / "none" / "a.csv", b"")
-    with pytest.raises(CorpusError, match=r"no file of a known kind in this folder, passed over are 1 of another kind"):
+    with pytest.raises(CorpusError, match=r"no file of a known kind in this folder, passed over are 1 not"):
         read(tmp_path / "none")
 
 
