@@ -79,7 +79,7 @@ def type_of(key: str, schema: type = Question) -> Any:
     for name in re.findall(r"[^.\[\]]+", key):
         kind = required(hint)
         if is_dataclass(kind):
-            hint = get_type_hints(kind).get(name)
+            hint = hints_of(kind).get(name)
         else:
             hint = element_type(kind)
     return hint
@@ -91,13 +91,19 @@ def element_type(hint: Any) -> Any:
     return hint if hint is Any else arguments[0 if get_origin(hint) in (list, tuple) else -1] if arguments else None
 
 
+@functools.cache
+def hints_of(schema: type) -> dict[str, Any]:
+    """Field -> type of a dataclass, whose annotations are compiled once."""
+    return get_type_hints(schema)
+
+
 def _problems_of(key: str, value: Any, hint: Any) -> Iterator[str]:
     """A line for each mistake in a value that must be of the type `hint`."""
     kind = required(hint)
     schema = kind if isinstance(kind, type) and is_dataclass(kind) else None
     is_list, is_dict = get_origin(kind) in (list, tuple), get_origin(kind) is dict
     if schema and isinstance(value, dict):
-        hints = get_type_hints(schema)
+        hints = hints_of(schema)
         for name, inner in value.items():
             below = f"{key}.{name}"
             yield from _problems_of(below, inner, hints[name]) if name in hints else [unknown_key(below, schema)]
@@ -112,7 +118,7 @@ def _problems_of(key: str, value: Any, hint: Any) -> Iterator[str]:
         allowed = "a list, [...]" if is_list else f"{{key: value, ...}}{names}"
         if not (isinstance(value, str) and "${" in value) and not (value is None and hint is not kind):
             yield f"{key}: {value!r}; allowed: {allowed}"
-    else:
+    elif not (type(value) is kind or (value is None and hint is not kind)) or "${" in str(value):
         try:
             DictConfig({"": value}, element_type=hint)
         except OmegaConfBaseException as error:
@@ -144,7 +150,7 @@ def suggested_key(key: str, schema: type = Question) -> str:
 
 def keys_of(schema: type = Question, prefix: str = "") -> Iterator[tuple[str, type, Field[Any]]]:
     """Every key, with the class and the field that define it; * stands for names that a user chooses."""
-    hints = get_type_hints(schema)
+    hints = hints_of(schema)
     for item in fields(schema):
         hint, key = hints[item.name], f"{prefix}{item.name}"
         inner = next((arg for arg in (hint, *get_args(hint)) if isinstance(arg, type) and is_dataclass(arg)), None)

@@ -130,6 +130,12 @@ def kinds() -> dict[str, dict[str, dict[str, str]]]:
     return {group: {word: {"kind": word} for word in of_group} for group, of_group in words.items()}
 
 
+def is_group(name: str) -> bool:
+    """Whether `name=word` selects a word, as `groups` lists them, without listing the files."""
+    in_files = name.isidentifier() and name != "wandb_sweeps" and any((CONF / name).glob("*.yaml"))
+    return in_files or name == "law" or name in WORDS or name in kinds()
+
+
 def groups() -> dict[str, list[str]]:
     """Group -> its words, sorted: what `group=word` may select."""
     folders = [path.name for path in CONF.iterdir() if path.name != "wandb_sweeps" and any(path.glob("*.yaml"))]
