@@ -13,7 +13,7 @@ from training.durable import write_whole
 
 BENCHMARKS = (
     *("sample", "fit", "tables", "collect", "preparation", "training"),
-    *("memory", "startup", "plan_time", "sweep", "scale", "limits"),
+    *("memory", "startup", "plan_time", "sweep", "scale"),
 )
 
 

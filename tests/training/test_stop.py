@@ -67,12 +67,12 @@ def test_a_signal_in_a_call_of_minutes_is_obeyed_in_seconds(number: int) -> None
 
 def _train(folder: Path, manifest, spec, engine: str) -> None:
     end_in_time()
-    code = run_once(spec, RunFolders(folder, manifest, folder / "engines"), Execution(engine=engine))
+    code = run_once(spec, RunFolders(folder, manifest, folder / "engines"), Execution(engine=engine, metrics_every=1))
     os._exit(code or 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "steps", "batch", "seconds"), [("auto", 0, 64, 8), ("eager", 1, 32, 2)])
+@pytest.mark.parametrize(("engine", "steps", "batch", "seconds"), [("auto", 0, 64, 5), ("eager", 1, 4, 1)])
 def test_a_signal_while_a_large_model_is_measured_or_trained(
     engine: str, steps: int, batch: int, seconds: float, manifest, tmp_path
 ) -> None:
@@ -90,7 +90,8 @@ def test_a_signal_while_a_large_model_is_measured_or_trained(
     process.terminate()
     process.join()
     assert process.exitcode == Exit.RUN_ME_AGAIN
-    # A state of this size is written in a second or two, on a busy disk in some ten; a step takes 25 or more.
+    # A state of this size is written in a second or two, on a busy disk in some ten; to measure takes longer.
     assert time.monotonic() - start < 20
     assert attempts(tmp_path)[-1].get("exit_code") == Exit.RUN_ME_AGAIN
-    assert len(saved_states(tmp_path)) == bool(steps)
+    # In the middle of a step of some seconds: at its end the state would be that of the next one.
+    assert [path.name for path in saved_states(tmp_path)] == ["step-1"][:steps]

@@ -9,7 +9,6 @@ import pytest
 import fitting
 from tests.fitting.synthetic import TRUE
 
-CHINCHILLA = fitting.LAWS["chinchilla"]
 TARGET = pd.DataFrame({"N": [8.0], "D": [160.0]})
 
 

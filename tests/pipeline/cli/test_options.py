@@ -1,10 +1,8 @@
 """Options beside keys: --json, --open, --help of a section, and those that Hydra's users know."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from pipeline.steps import step_after
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.show.report.report_study import make_study
-from tests.pipeline.small import CPTLAW, refused
+from tests.pipeline.small import refused
 
 GUIDE = (Path(__file__).parents[3] / "docs/guide.md").read_text()
 
@@ -103,16 +101,15 @@ def test_the_options_of_hydra(study: tuple[Study, Question], capsys: pytest.Capt
         assert part in refused([*words], capsys, 2), words
 
 
-def test_a_shell_completes_verbs_studies_and_keys(tmp_path: Path) -> None:
+def test_a_shell_completes_verbs_studies_and_keys(tmp_path: Path, monkeypatch, capsys) -> None:
     (tmp_path / "studies/mine").mkdir(parents=True)
     (tmp_path / "studies/mine/study.yaml").touch()
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    monkeypatch.chdir(tmp_path)
 
     def completed(line: str) -> list[str]:
-        command, known = [*CPTLAW, "-sc", "query=bash"], environment | {"COMP_LINE": line}
-        return subprocess.run(
-            command, cwd=tmp_path, env=known, capture_output=True, text=True, check=True
-        ).stdout.split()
+        monkeypatch.setenv("COMP_LINE", line)
+        assert run(["-sc", "query=bash"]) == 0
+        return capsys.readouterr().out.split()
 
     assert completed("cptlaw re") == ["recommend", "refine", "report"]
     assert completed("cptlaw report ") == ["studies/mine"]
