@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NotRequired
@@ -308,7 +309,7 @@ def weights(tested: pd.DataFrame, corpus: str, kind: str, horizon: float = 1.0) 
 
     At `horizon` times the fitted tokens only the laws that see so far count, if there is one.
     """
-    tables = _common_errors(tested[tested["corpus"] == corpus])
+    tables = _common_errors_of(tested, corpus)
     errors = next((tables[split] for split in NEXT[kind] if split in tables), pd.DataFrame())
     known = {str(law): errors[law].to_numpy() for law in errors}
     far = {law: values for law, values in known.items() if law not in LAWS or horizon <= LAWS[law].furthest}
@@ -351,12 +352,27 @@ def prediction_errors(
 
 def held_out_errors(tested: pd.DataFrame, corpus: str, weights: Mapping[str, float]) -> dict[str, float]:
     """Split -> root mean square of the log errors of the weighted laws, of the splits that most laws were tested on."""
-    rows = tested[(tested["corpus"] == corpus) & tested["law"].isin(list(weights))]
+    common = _common_errors_of(tested, corpus, *weights) if weights else {}
     missed = {
-        split: errors.to_numpy() @ np.array([weights[str(law)] for law in errors])
-        for split, errors in _common_errors(rows).items()
+        split: errors.to_numpy() @ np.array([weights[str(law)] for law in errors]) for split, errors in common.items()
     }
     return {split: float(np.sqrt(np.mean(errors**2))) for split, errors in missed.items()}
+
+
+_COMMON: dict[int, dict[tuple[str, ...], dict[str, pd.DataFrame]]] = {}
+"""Table of predictions that is in memory -> corpus and laws -> errors in common: a report asks hundreds of times."""
+
+
+def _common_errors_of(tested: pd.DataFrame, *of: str) -> dict[str, pd.DataFrame]:
+    """`_common_errors` of a corpus and laws, or of all laws; computed once, so the table must not change afterwards."""
+    if id(tested) not in _COMMON:
+        _COMMON[id(tested)] = {}
+        weakref.finalize(tested, _COMMON.pop, id(tested))
+    known, (corpus, *laws) = _COMMON[id(tested)], of
+    if of not in known:
+        rows = tested[tested["corpus"] == corpus]
+        known[of] = _common_errors(rows[rows["law"].isin(laws)] if laws else rows)
+    return known[of]
 
 
 def _common_errors(tested: pd.DataFrame) -> dict[str, pd.DataFrame]:
