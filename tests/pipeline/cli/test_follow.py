@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.study.folder import Study
-from tests.pipeline.cli.test_import import BEFORE, FACTS, STEPS, facts_file, losses, trainer_state
+from tests.pipeline.cli.trainer_logs import BEFORE, FACTS, STEPS, facts_file, losses, trainer_state
 from tests.pipeline.small import refused, wait_until
 from training.schedule import Piece, learning_rates
 

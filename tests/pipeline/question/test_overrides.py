@@ -22,7 +22,7 @@ from pipeline.question.overrides import key_and_value, readable
 from pipeline.question.presets import groups
 from pipeline.question.schema import LawConfig
 from pipeline.study.folder import question_yaml
-from tests.pipeline.cli.test_import import trainer_state
+from tests.pipeline.cli.trainer_logs import trainer_state
 from tests.pipeline.show.report.report_study import make_study
 from tests.pipeline.small import limited, refused
 from tests.pipeline.tiny_model import tiny_model

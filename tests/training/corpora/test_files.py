@@ -31,17 +31,6 @@ def test_rows_are_documents(tmp_path, name):
         read(path, group="book")
 
 
-def test_a_folder_is_read_in_the_order_of_names(tmp_path):
-    (tmp_path / "deep").mkdir()
-    write(tmp_path / "b.jsonl.gz", LINES)
-    write(tmp_path / "a.jsonl", LINES)
-    write(tmp_path / "deep" / "c.parquet", b'{"text": "x"}\n')
-    write(tmp_path / "README.md", b"no corpus")
-    write(tmp_path / ".hidden.jsonl", LINES)
-    names = [document.split(":")[0] for document, _ in read(tmp_path)]
-    assert names == ["a.jsonl"] * 3 + ["b.jsonl.gz"] * 3 + ["deep/c.parquet"]
-
-
 def test_links_upper_case_and_other_kinds_are_read_or_named(tmp_path):
     texts, store = tmp_path / "texts", tmp_path / "store"
     (texts / "sub").mkdir(parents=True)
@@ -170,12 +159,6 @@ def test_a_damaged_file_is_named(tmp_path, name, damage):
     path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"garbage" + content)
     with pytest.raises(CorpusError, match=f"{name}: (cannot be read|not readable)"):
         read(path)
-
-
-def test_a_folder_without_corpora_is_refused(tmp_path):
-    for use in (file_fingerprint, read):
-        with pytest.raises(CorpusError, match="no file of a known kind in this folder"):
-            use(tmp_path)
 
 
 def test_fingerprint_follows_names_bytes_and_columns_but_not_the_place(tmp_path):

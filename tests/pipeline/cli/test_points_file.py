@@ -1,0 +1,39 @@
+"""Numbers in tables as spreadsheets of all languages write them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cli.points_file import read_table
+from pipeline.study.folder import StudyError
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("r;loss\n0,25;2,715\n0,5;2,6e0", {"r": [0.25, 0.5], "loss": [2.715, 2.6]}),
+        ("sep=;\nrun;loss\n001;inf\n1,0;2,71", {"run": ["001", "1,0"], "loss": [float("inf"), 2.71]}),
+        ('D,note\n"1,536,000",a\n"12,000","b, c"', {"D": [1_536_000, 12_000], "note": ["a", "b, c"]}),
+        ("D;loss\n536.000;2,71", {"D": ["536.000"], "loss": [2.71]}),
+    ],
+)
+def test_commas_in_numbers(lines: str, expected: dict[str, list[Any]], tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(lines)
+    table = read_table(tmp_path / "t.csv", {})
+    assert {name: table[name].tolist() for name in table} == expected
+    assert table.index[0] == 2 + lines.startswith("sep=")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("loss;D\n2,715;1", "2,715 may be 2.715 or 2715: remove the comma"),
+        ("r,loss\n0,25,2,71", "rows have more cells than there are names of columns, by 2: remove them; where"),
+    ],
+)
+def test_commas_that_may_mean_two_things_are_refused(lines: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(lines)
+    with pytest.raises(StudyError, match=re.escape(said)):
+        read_table(tmp_path / "t.csv", {})
