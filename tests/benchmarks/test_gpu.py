@@ -6,14 +6,16 @@ import json
 import pytest
 
 from tests.benchmarks.gpu import SHAPES, measure
+from tests.processes import FORKS
 from training.parameters import model_size
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("part", "lines"), [("correctness", 7), ("speed", 3), ("packed", 3)])
 def test_every_measurement_of_a_part_is_a_line(part, lines, tmp_path, monkeypatch):
-    # Compiling on a CPU takes 20 s a shape.
+    # Compiling on a CPU takes 20 s a shape, and without a GPU processes may fork from one that has loaded torch.
     monkeypatch.setattr("tests.benchmarks.gpu.ENGINES", ("sdpa", "sdpa-chunked", "eager"))
+    monkeypatch.setattr("tests.benchmarks.gpu.SPAWN", FORKS)
     measure(argparse.Namespace(part=part, out=tmp_path, shape=["tiny"], length=32, batch=4, seconds=300.0))
     found = [json.loads(line) for line in (tmp_path / f"{part}.jsonl").read_text().splitlines()]
     assert [line["error"] for line in found if "error" in line] == []

@@ -78,6 +78,7 @@ class Cycle:
 
     def _signalled(self, stage: str) -> int | None:
         """Exit code of the command, which got a signal unless it had ended before."""
+        self.reference.after(stage)  # How long it takes undisturbed.
         if self._is_answered(stage):
             return 0
         number, whom = self.draw.choice(SIGNALS), self.draw.choice(("process", "process", "group", "child"))
@@ -130,7 +131,7 @@ class Cycle:
     def _is_answered(self, stage: str) -> bool:
         """Whether a refine that was killed had answered already; a second one would rightly choose one more round."""
         answer, whole = (
-            folder / FOLDER / "recommendation.json" for folder in (self.place, self.reference.folder / stage)
+            folder / FOLDER / "recommendation.json" for folder in (self.place, self.reference.after(stage))
         )
         return stage == "refine" and answer.read_bytes() == whole.read_bytes()
 
@@ -149,7 +150,7 @@ class Cycle:
         """A disk that is full after some more kilobytes, and then has room: a tmpfs, or else a limit to files."""
         free = int(2 ** self.draw.uniform(2, 11))
         self.record["free_kib"] = free
-        source = self.reference.folder / (STAGES[stage].after or "texts")
+        source = self.reference.after(STAGES[stage].after)
         used = sum(-(-path.stat().st_size // 4096) * 4 for path in source.rglob("*")) + 64
         mount = ["mount", "-t", "tmpfs", "-o", f"size={used + free}k", "chaos", str(self.place)]
         mounted = subprocess.run(mount, check=False, capture_output=True).returncode == 0
@@ -209,7 +210,7 @@ class Cycle:
     def _cut(self, stage: str) -> None:
         """A file of a finished or killed study cut at a random byte; then what the messages say, until the answer."""
         if self.draw.random() < 0.5:
-            shutil.copytree(self.reference.folder / "recommend", self.place, dirs_exist_ok=True)
+            shutil.copytree(self.reference.after("recommend"), self.place, dirs_exist_ok=True)
         else:
             self.reference.before("train", self.place)
             self._signalled("train")

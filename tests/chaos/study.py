@@ -83,7 +83,8 @@ CHAIN = ("prepare", "train", "collect", "fit", "recommend")
 
 
 class Reference:
-    """The undisturbed study after each stage, in a folder each; made once, by commands with the campaign's settings."""
+    """The undisturbed study after each stage, in a folder each; made when it is asked for, once, by commands with the
+    campaign's settings."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -95,28 +96,37 @@ class Reference:
         write_whole(file, settings)
         # The first process waits until the one that it forks from has loaded everything.
         Command((CLI, "--version"), folder).wait()
-        for name, stage in STAGES.items():
-            self._make(stage, folder / name)
 
     def before(self, stage: str, place: Path) -> None:
         """Make a place hold what a study holds before a stage."""
-        shutil.copytree(self.folder / (STAGES[stage].after or "texts"), place, symlinks=True, dirs_exist_ok=True)
+        self.after(stage)
+        self._copy_before(STAGES[stage], place)
 
-    def contents(self, stage: str) -> dict[str, str]:
-        """What a study holds after a stage: path -> digest."""
-        return contents(self.folder / stage)
-
-    def _make(self, stage: Stage, place: Path) -> None:
-        note = place.with_name(f"{place.name}.json")
-        if not (self.folder / "texts").exists():
+    def after(self, stage: str) -> Path:
+        """The folder of the study after a stage; of no stage, of the texts."""
+        place = self.folder / (stage or "texts")
+        if stage and stage not in self.seconds:
+            self._make(STAGES[stage], place)
+        elif not place.exists():
             for seed, corpus in enumerate(("general", "domain"), start=1):
                 write_text(self.folder / ".texts" / "texts" / corpus, seed, 80)
             # A link, since the path of the model is kept, and is to be the same in every copy.
             (self.folder / ".texts" / "texts" / "model").symlink_to(tiny_model(self.folder / "model"))
-            (self.folder / ".texts").rename(self.folder / "texts")
+            (self.folder / ".texts").rename(place)
+        return place
+
+    def contents(self, stage: str) -> dict[str, str]:
+        """What a study holds after a stage: path -> digest."""
+        return contents(self.after(stage))
+
+    def _copy_before(self, stage: Stage, place: Path) -> None:
+        shutil.copytree(self.after(stage.after), place, symlinks=True, dirs_exist_ok=True)
+
+    def _make(self, stage: Stage, place: Path) -> None:
+        note = place.with_name(f"{place.name}.json")
         if not note.exists():
             shutil.rmtree(place, ignore_errors=True)
-            self.before(stage.name, place)
+            self._copy_before(stage, place)
             start = time.monotonic()
             command = Command(stage.words, place)
             code = command.wait()

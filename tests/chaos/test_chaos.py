@@ -52,7 +52,7 @@ def test_a_lost_point_is_a_difference(folder: Path) -> None:
     points = next(cycle.place.glob("studies/*/runs/*/points.jsonl"))
     points.write_bytes(points.read_bytes()[:-1])
     (cycle.place / "studies" / "small" / "extra.json").touch()
-    expected = contents(reference.folder / "train")
+    expected = contents(reference.after("train"))
     found = differences(contents(cycle.place), expected)
     assert found == ["extra studies/small/extra.json", f"changed {points.relative_to(cycle.place)}"]
     points.unlink()
@@ -69,7 +69,7 @@ def test_its_study_has_processes_that_tokenise_and_a_mixture_that_changes(folder
         with contextlib.suppress(psutil.Error):
             seen.update(*(child.cmdline() for child in psutil.Process(command.pid).children()))
     assert any("spawn_main" in word for word in seen)
-    runs = [path.name for path in (reference.folder / "train" / "studies" / "small" / "runs").iterdir()]
+    runs = [path.name for path in (reference.after("train") / "studies" / "small" / "runs").iterdir()]
     assert sum("domain0.5to0.9" in name for name in runs) == 1
 
 
