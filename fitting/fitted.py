@@ -13,7 +13,7 @@ from fitting.uncertainty.bootstrap import with_errors
 from fitting.uncertainty.horizon import Reach
 from fitting.uncertainty.misfit import log_errors as errors_of
 from fitting.uncertainty.profile import Optimum, Profile, profile
-from fitting.uncertainty.spread import Spread
+from fitting.uncertainty.spread import Spread, widened
 
 SCHEMA = 3
 BY_PRIOR = 0.5
@@ -176,7 +176,7 @@ class Fit:
         if log_errors is not None:
             return interval_of(self.predict(frame), self.errors_at(frame, log_errors), level, self.scale)
         if (errors := self.spread.log_errors(frame)) is not None:
-            return interval_of(self.predict(frame), errors, level)
+            return interval_of(self.predict(frame), widened(errors, self.spread.below(frame)), level)
         low, high = self.measured_interval(self.predict_draws(frame), level)
         beyond = self.half_width_beyond(frame)
         far = interval_of(self.predict(frame), errors_of(1.0)[:, None] * beyond, level)
@@ -190,8 +190,8 @@ class Fit:
         return np.zeros(len(frame)) if self.scale else self.spread.beyond(frame)
 
     def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray) -> np.ndarray:
-        """Log errors (k, n) of the predictions at the rows: `log_errors` (k,) at each."""
-        return np.tile(_checked_errors(log_errors)[:, None], (1, len(frame)))
+        """Log errors (k, n) of the predictions at the rows: `log_errors` (k,), wider below the fitted ratios."""
+        return widened(_checked_errors(log_errors), self.spread.below(frame))
 
     def measured_interval(
         self, predicted: np.ndarray, level: float = 0.9, log_errors: np.ndarray | None = None

@@ -16,7 +16,7 @@ from fitting.points import PointsError
 from fitting.schedule import ANNEALING
 from fitting.uncertainty.horizon import NEAREST, Reach, half_width
 from fitting.uncertainty.misfit import log_errors as errors_of
-from fitting.uncertainty.spread import Spread
+from fitting.uncertainty.spread import Spread, widened
 
 AVERAGE = "average"
 """What stands for the weighted mean where the name of a law is asked."""
@@ -128,14 +128,10 @@ class LawAverage:
         return np.concatenate(parts) if parts else np.zeros((0, len(frame)))
 
     def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray) -> np.ndarray:
-        """Log errors (k, n) of the predictions: `log_errors` (k,), widened where the laws disagree."""
-        return self._widened(self._logs(frame), log_errors)
-
-    def _widened(self, logs: np.ndarray, log_errors: np.ndarray) -> np.ndarray:
-        """`log_errors` (k,) or (k, n), widened by the laws' disagreement."""
-        errors = np.reshape(log_errors, (len(log_errors), -1)).astype(float)
+        """Log errors (k, n): `log_errors` (k,) or (k, n), wider where laws disagree and below the fitted ratios."""
+        logs = self._logs(frame)
         apart = APART * np.sqrt(self._weights @ (logs - self._weights @ logs) ** 2)
-        return errors * np.hypot(1.0, apart / np.quantile(errors, 0.95, axis=0))
+        return widened(log_errors, np.hypot(apart, self.spread.below(frame)))
 
     def predict_interval(
         self, frame: pd.DataFrame, level: float = 0.9, log_errors: np.ndarray | None = None
@@ -144,15 +140,12 @@ class LawAverage:
 
         Raises PointsError without `log_errors` where neither `held_out` nor `growth` is known.
         """
-        logs = self._logs(frame)
-        predicted, errors = np.exp(self._weights @ logs), log_errors
-        if errors is None:
-            errors = self.spread.log_errors(frame)
+        spread, predicted = self.spread, self.predict(frame)
+        errors = spread.log_errors(frame) if log_errors is None else log_errors
         if errors is not None:
-            return interval_of(predicted, self._widened(logs, errors), level)
+            return interval_of(predicted, self.errors_at(frame, errors), level)
         if self.growth is None:
             raise PointsError("the interval of an average needs log_errors: the log errors of held-out predictions")
-        spread = self.spread
         nearest = half_width(np.full(len(frame), NEAREST), spread.growth, spread.residual, spread.law)
         return interval_of(predicted, errors_of(1.0)[:, None] * np.maximum(nearest, spread.beyond(frame)), level)
 

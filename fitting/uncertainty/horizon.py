@@ -1,20 +1,22 @@
-"""How much wider an interval is, the farther the target lies beyond the fitted tokens and sizes.
+"""How much wider an interval is, the farther the target lies beyond the fitted tokens, sizes and ratios.
 
 The horizon h is the target's tokens over the longest that was fitted at its size: between two sizes, by a line between
 their longest runs on logarithms (`reach`), so that a small model is not taken to be fitted as far as a large one. The
 half-width of a 90% interval of the log loss is
 
-    sqrt( (s (log h)^POWER)^2 + (SIZE log n)^2 + residuals^2 + FLOOR^2 ),
+    sqrt( (s (log h)^POWER)^2 + (SIZE log n)^2 + (RATIO (log q)^POWER)^2 + residuals^2 + FLOOR^2 ),
     s^2 = (STRENGTH PRIOR^2 + sum_k min(growth_k, MOST PRIOR)^2) / (STRENGTH + k)
 
-with n the target's size over the largest fitted one, or the smallest one over it. growth_k is the root mean square of
+with n the target's size over the largest fitted one, or the smallest one over it, and q = (the smallest fitted ratio
++ NO_RATIO) / (the target's ratio + NO_RATIO) where that is above 1. growth_k is the root mean square of
 error / (log h)^POWER of what follows one rolling origin of the points themselves: these update a prior, which counts as
 STRENGTH origins. The prior was learned on the points of docs/results/horizon-split.csv with the set "learn" (12
 sources, each with the same weight, 2026-11-26, `python -m docs.studies.horizon_errors`); docs/performance.md has the
 coverage there and on the set "apart", which had no part in it. SIZE: chinchilla fitted to the smaller sizes of Kempner,
 Marin and Chinchilla errs by .022 log n on 2 to 64 times the largest size (90% quantile of all; .017 to .031 of each,
-`python -m docs.studies.horizon_sizes`). Smaller sizes are taken to be as far. Growth with ratio and peak is
-not known: docs/performance.md says what was measured.
+`python -m docs.studies.horizon_sizes`). Smaller sizes are taken to be as far. RATIO: laws fitted without the smallest
+ratios of the same set err so much below them, beside their disagreement (`python -m docs.studies.horizon_ratios`);
+above the largest ratio they err as at held-out ones. Growth with the peak is not known.
 """
 
 from collections.abc import Sequence
@@ -30,6 +32,10 @@ MOST = 3.0
 """How many times the prior an origin may count: a short one says little of how far it is wrong."""
 SIZE = 0.0225
 """Half-width over the logarithm of the size beyond the fitted ones."""
+RATIO = {"law": 0.035, "average": 0.02, "curve": 0.02}
+"""Half-width over (log q)^POWER of one law, and of an average."""
+NO_RATIO = 0.01
+"""Ratio that a corpus which is not in a mixture counts as."""
 FLOOR = 0.002
 """Log error that no point was predicted without."""
 NEAREST = 1.3
@@ -67,6 +73,15 @@ def horizons(corners: Reach, N: np.ndarray, D: np.ndarray) -> np.ndarray:
     """
     sizes, longest = (np.log([corner[i] for corner in corners]) for i in (0, 1))
     return np.asarray(D) / np.exp(np.interp(np.log(N), sizes, longest))
+
+
+def below(smallest: float, r: np.ndarray, kind: str) -> np.ndarray:
+    """Half-width (n,) by how far ratios (n,) lie below the smallest fitted one; `kind`, of `RATIO`.
+
+    >>> below(0.1, np.array([0.0, 0.05, 0.1, 0.5]), "average").round(4).tolist()
+    [0.0743, 0.0094, 0.0, 0.0]
+    """
+    return RATIO[kind] * np.log(np.maximum((smallest + NO_RATIO) / (r + NO_RATIO), 1.0)) ** POWER
 
 
 def growth_of(errors: np.ndarray, horizon: np.ndarray, origin: np.ndarray) -> list[float]:

@@ -59,10 +59,19 @@ class Spread:
             growth = [self.held_out[known] / log(HELD_OUT_HORIZON[known]) ** POWER]
         return max(half, float(self.beyond(pd.DataFrame({"N": [N], "D": [D]}), growth)[0]))
 
-    def beyond(self, frame: pd.DataFrame, growth: Sequence[float] | None = None) -> np.ndarray:
-        """Half-width (n,) by horizon and size of each row alone; 0 within what was fitted, and in a frame without D."""
-        if not self.reach or "D" not in frame:
+    def below(self, frame: pd.DataFrame) -> np.ndarray:
+        """Half-width (n,) by the ratio of each row alone; 0 from the smallest fitted one on, and in a frame without."""
+        if "r" not in frame or "r" not in self.ranges:
             return np.zeros(len(frame))
+        return horizon.below(self.ranges["r"][0], frame["r"].to_numpy(float), self.law)
+
+    def beyond(self, frame: pd.DataFrame, growth: Sequence[float] | None = None) -> np.ndarray:
+        """Half-width (n,) by horizon, size and ratio of each row alone; 0 within what was fitted.
+
+        Of a frame without D it is that of the ratio.
+        """
+        if not self.reach or "D" not in frame:
+            return self.below(frame)
         # Without a size, that of the shortest runs: no horizon is nearer than it is.
         shortest = min(self.reach, key=lambda corner: corner[1])[0]
         sizes = frame["N"].to_numpy(float) if "N" in frame else np.full(len(frame), shortest)
@@ -70,11 +79,22 @@ class Spread:
         far = horizon.half_width(ahead, self.growth if growth is None else growth, self.residual, self.law)
         known = self.ranges.get("N") if "N" in frame else None
         larger = np.array([misfit.distance(known, N) if known else 0.0 for N in sizes])
-        return np.hypot(np.where(ahead > BEYOND, far, 0.0), horizon.SIZE * larger)
+        return np.hypot(np.hypot(np.where(ahead > BEYOND, far, 0.0), horizon.SIZE * larger), self.below(frame))
 
     def log_errors(self, frame: pd.DataFrame) -> np.ndarray | None:
-        """Log errors (k, n) of the predictions at the rows; None where no error is known or N and D are not."""
+        """Log errors (k, n) at the rows, whatever their ratio; None where no error is known or N and D are not."""
         if not self.held_out or not {"N", "D"} <= {*frame.columns}:
             return None
         half = [self.half_width(N, D) for N, D in zip(frame["N"].to_numpy(float), frame["D"].to_numpy(float))]
         return misfit.log_errors(1.0)[:, None] * half
+
+
+def widened(log_errors: np.ndarray, half_widths: np.ndarray) -> np.ndarray:
+    """Log errors (k,) or (k, n), wider by further half-widths (n,) of 90%: an array (k, n).
+
+    >>> widened(np.array([-1.0, 0.0, 1.0]), np.array([0.0, 1.2])).round(2).tolist()
+    [[-1.0, -1.67], [0.0, 0.0], [1.0, 1.67]]
+    """
+    errors = np.broadcast_to(np.reshape(log_errors, (len(log_errors), -1)), (len(log_errors), len(half_widths)))
+    known = np.quantile(errors, 0.95, axis=0)
+    return errors * np.hypot(1.0, np.divide(half_widths, known, out=np.zeros(len(known)), where=known > 0))
