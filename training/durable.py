@@ -137,9 +137,11 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError):
+            error.filename = os.fspath(path)
         raise
     flush_folder(path.parent)
 

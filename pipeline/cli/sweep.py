@@ -12,6 +12,9 @@ from statistics import fmean
 from types import FrameType
 from typing import NoReturn
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from pipeline.cli.console import LineConsole
@@ -22,7 +25,7 @@ from pipeline.launch.local import last_log_line, train_locally
 from pipeline.plan.write import write_plan
 from pipeline.question.design import is_active
 from pipeline.question.loading import hydra_words
-from pipeline.question.messages import ConfigError
+from pipeline.question.messages import ConfigError, one_line
 from pipeline.question.schema import Question
 from pipeline.show.tracking.mirror import track_job
 from pipeline.steps import planned_now
@@ -34,6 +37,8 @@ from training.stop import SIGNALS
 
 PLUGINS = {"hydra-submitit-launcher": "hydra/launcher=submitit", "hydra-optuna-sweeper": "hydra/sweeper=optuna"}
 """Package of the extra `sweeps` -> how the words that need it begin."""
+CHECKED = 100
+"""Jobs of a sweep whose questions are checked before the first one begins, .02 s each."""
 
 
 def run_sweep(words: list[str]) -> Exit:
@@ -46,11 +51,29 @@ def run_sweep(words: list[str]) -> Exit:
                 raise ConfigError([f"{word}: needs {package}: pip install 'cptlaw[sweeps]'"]) from None
     flags = [word for word in words if word.startswith("-") or "=" not in word]
     overrides, lines = hydra_words([word for word in words if word not in flags], sweeps=True)
+    # Hydra ends at the first mistake, with lines of its own and the exit code of a failed run.
+    try:
+        jobs = [] if lines else _jobs(overrides)
+    except HydraException as error:
+        jobs, lines = [], [one_line(error)]
+    for words_of_job in jobs:
+        try:
+            read_question(words_of_job)
+        except ConfigError as error:
+            lines += str(error).splitlines()
     if lines:
-        raise ConfigError(lines)
+        raise ConfigError(list(dict.fromkeys(lines)))
     run_hydra([*flags, *overrides], "cptlaw train", job)
     print("next: cptlaw collect STUDY_FOLDER")
     return Exit.DONE
+
+
+def _jobs(overrides: list[str]) -> list[list[str]]:
+    """The overrides of the first jobs of a sweep; without those that a sweeper of another kind chooses."""
+    own = [one for one in OverridesParser.create().parse_overrides(overrides) if not one.is_hydra_override()]
+    if any(word.startswith("hydra/sweeper") for word in overrides):
+        own = [one for one in own if not one.is_sweep_override()]
+    return BasicSweeper.split_arguments(own, None)[0][:CHECKED]
 
 
 def job(composed: DictConfig) -> float | None:

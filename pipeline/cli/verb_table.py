@@ -26,7 +26,7 @@ VERBS = {
     "advise": Verb("all steps for a base model and your corpora: which domain ratio and peak", module="advise"),
     "prepare": Verb("tokenise the corpora, train the tokenizer, measure the precision", or_study=True),
     "prepare validation": Verb("choose validation documents; validation.models=[A,B] corpora.validation=FOLDER"),
-    "plan": Verb("print runs, tokens, FLOPs, time and disk; trains nothing", options=JSON),
+    "plan": Verb("print runs, tokens, FLOPs, time and disk; trains nothing", or_study=True, options=JSON),
     "train": Verb("train the planned runs; run=HASH trains one, -m sweeps", or_study=True),
     "continue": Verb("take the steps that are left; jobs behind the runs on a cluster do it", True),
     "status": Verb("progress of each run, and why its job waits", True, options=JSON),

@@ -95,9 +95,9 @@ def _unknown(domain: str, answer: Recommendation) -> str:
     size = answer.optimum.get("N")
     if answer.goal.kind == "compute" and size and not answer.identified:
         sizes = " to ".join(quantity(1e9 * (side or 0.0)) for side in (size.low, size.high))
-        return f"which model is best for {domain} is not known yet: 90% interval of its size {sizes}"
+        return f"the best model for {domain} is not known yet: 90% interval of its size {sizes}"
     if not answer.identified or high - low > WIDEST:
-        return f"which domain ratio of {domain} is not known yet: 90% interval {low:.1%} to {high:.1%}"
+        return f"the domain ratio of {domain} is not known yet: 90% interval {low:.1%} to {high:.1%}"
     return ""
 
 
@@ -191,11 +191,9 @@ class _Measured:
             return f"{self.ratio} may be within the tolerance or not: {measured}, and the seeds differ as much", ""
         if increase <= tolerance and outcome.verdict != NOT_CONFIRMED and self.ends[self.general].inside:
             return "", measured
-        side = "less" if increase > tolerance else "more"
-        place = f"{side} {self.domain} than {self.ratio}"
-        if crossing is not None:
-            place = f"about {percent(crossing.value)} {self.domain}, not {self.ratio.split()[0]}"
-        return f"{place}, where {measured}", ""
+        if crossing is None:
+            return f"{self.ratio} is too {'much' if increase > tolerance else 'little'}: {measured}", ""
+        return f"about {percent(crossing.value)} {self.domain}, not {self.ratio.split()[0]}, where {measured}", ""
 
     def _of_minimum(self) -> tuple[str, str]:
         """The same of goal=limited-data and compute."""
@@ -213,7 +211,7 @@ class _Measured:
         if outcome.verdict == CONFIRMED:
             return "", f"{_listed(names, outcome)} cannot be told apart" if sum(outcome.among_best or []) > 1 else ""
         spread = max(place.measured for place in places) - min(place.measured for place in places)
-        return "", f"{names[0]} to {names[-1]} differ by {spread:.4f} nats, which is not more than the noise known"
+        return "", f"{names[0]} to {names[-1]} differ by {spread:.4f} nats, no more than the noise"
 
 
 def _listed(names: Sequence[str], outcome: Outcome) -> str:

@@ -1,5 +1,6 @@
 """cptlaw track sync: complete wandb's copy of a study from its files, and upload it where a key is known."""
 
+import errno
 import functools
 import os
 import subprocess
@@ -23,6 +24,9 @@ def sync(study: Study, question: Question, console: Console) -> Exit:
     Safe to repeat: complete copies stay. Without the study's folder wandb/ everything is copied again. Uploads
     wherever a key is known and WANDB_MODE allows it, whatever tracking.mode the runs were recorded with.
     """
+    if not os.access(study.folder, os.W_OK):
+        # wandb tries each run for seconds.
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(study.folder))
     os.environ.update(environment(study))
     tracking, plan = question.tracking, study.read_plan()
     copy, made, failed = WandbCopy(study, tracking, "offline"), 0, 0

@@ -173,6 +173,8 @@ COMMANDS = {
     "collect": (1, "{study}", ""),
     "recommend": (3, "{study}", ""),
     "train": (1, "{study}", "run retry_failed dry_run"),
+    "prepare": (1, "experiment=own corpora.sources.general.path=none corpora.sources.domain.path=none", ""),
+    "evaluate": (1, "{study}", "evaluate.tasks evaluate.limit"),
     "confirm": (2, "{study}", ""),
     "refine": (1, "{study}", ""),
     "continue": (1, "{study}", ""),

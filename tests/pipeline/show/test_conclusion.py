@@ -28,7 +28,7 @@ NARROW = {"low": 2.05, "high": 2.06, "predicted": 2.055}
 WIDE = {"predicted": {"general": PredictedLoss(2.06, 1.9, 2.2), "code": PredictedLoss(3.0, 2.9, 3.1)}}
 SEEDS = {0.5: [2.058, 2.062], 0.3: [2.0, 2.001]}
 NOTHING = {"low": 0.0, "high": 1.0, "identified": False}
-TRAIN, UNKNOWN = "train qwen2-0.7m on 50% code and 50% general", "which domain ratio of code is not known yet"
+TRAIN, UNKNOWN = "train qwen2-0.7m on 50% code and 50% general", "the domain ratio of code is not known yet"
 ROSE = "where the loss on general rose by 6.00%, 3% is allowed"
 
 
@@ -79,10 +79,10 @@ def _conclusion(
         (SEEDS, WIDE, f"{TRAIN}; the loss on general rose by 3.00%", "confirmed"),
         (MISSED, {"low": 0.35}, f"about 40% code, not 50%, {ROSE}", "within its interval, but misses"),
         (MISSED, {"low": 0.45}, f"about 40% code, not 50%, {ROSE}", "not confirmed"),
-        ({0.5: [2.12]}, {}, f"less code than 50% code, {ROSE}", "not confirmed"),
+        ({0.5: [2.12]}, {}, f"50% code is too much: {ROSE.removeprefix('where ')}", "not confirmed"),
         (MET, {"domain": FAR}, "50% code is not confirmed: the predicted loss on code is 21.8% too low", "not con"),
-        ({0.5: [2.2, 2.201], 0.3: [2.1, 2.1]}, {}, "less code than 50% code, where", "not confirmed"),
-        ({0.5: [2.01, 2.011], 0.7: [2.03, 2.031]}, {}, "more code than 50% code, where", "not confirmed"),
+        ({0.5: [2.2, 2.201], 0.3: [2.1, 2.1]}, {}, "50% code is too much: the loss", "not confirmed"),
+        ({0.5: [2.01, 2.011], 0.7: [2.03, 2.031]}, {}, "50% code is too little: the loss", "not confirmed"),
         (None, {"gain": 0.001}, "any ratio up to 50% code will do: the loss on code hardly depends on it", "not yet"),
         (None, {"mixture": None, "low": None, "high": None}, "no mixture keeps qwen2-0.7m within", "not yet"),
         (
@@ -159,5 +159,5 @@ def test_a_size_that_is_not_known_is_said(tmp_path: Path) -> None:
     size = {"N": Interval(1.5e-4, 1e-4, 2e-4)}
     answer = _answer(question, identified=False, optimum=size, low=0.5, high=0.5)
     known = conclude(Context(question, Study(tmp_path)), answer, None)
-    assert known.headline == "which model is best for code is not known yet: 90% interval of its size 100 k to 200 k"
+    assert known.headline == "the best model for code is not known yet: 90% interval of its size 100 k to 200 k"
     assert "ladder" in known.remedy
