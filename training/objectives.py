@@ -1,11 +1,12 @@
 """Training objectives: the cross-entropy of causal and of masked language models, by sequence."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from training.parameters import CHUNK
@@ -135,28 +136,58 @@ def losses_in_chunks(
     targets: torch.Tensor,
     precision: str,
     by_token: bool,
-    of_chunk: Callable[..., torch.Tensor] | None = None,
+    of_chunk: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
 ) -> torch.Tensor:
     """A `Head` that computes the logits of `CHUNK` predictions at a time, and again in the backward pass.
 
     The logits of 4 x 2,048 predictions over 151,936 token ids are 5 GB, their gradient as many. `of_chunk` is what
-    computes the losses of a chunk, perhaps compiled; None: `chunk_losses`.
+    computes the losses of a chunk and its gradients, perhaps compiled; None: `chunk_losses` and `chunk_gradients`.
     """
-    chunks = zip(hidden.flatten(0, 1).split(CHUNK), targets.flatten().split(CHUNK))
-    losses = [
-        checkpoint(of_chunk or chunk_losses, rows, weight, wanted, precision,
-                   use_reentrant=False, preserve_rng_state=False)
-        for rows, wanted in chunks
-    ]  # fmt: skip
-    return _summed(torch.cat(losses).view(targets.shape), by_token)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    chosen = of_chunk or (chunk_losses, chunk_gradients)
+    losses = _InChunks.apply(hidden.flatten(0, 1), weight, targets.flatten(), dtype, *chosen)
+    return _summed(losses.view(targets.shape), by_token)
 
 
-def chunk_losses(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, precision: str) -> torch.Tensor:
-    """Losses (k,) of predictions, nats, from (k, width) hidden states; the product has the run's precision."""
-    with _autocast(hidden, precision):
-        # The weight is cast in each chunk, so that the chunks' gradients are summed in fp32.
-        logits = functional.linear(hidden, weight)
-    return functional.cross_entropy(logits.float(), targets, reduction="none")
+class _InChunks(torch.autograd.Function):
+    """Losses (k,) from (k, width) hidden states: one cast of the weight serves all chunks, their gradients sum in fp32.
+
+    Autograd over chunks would cast the weight in each of them, or sum its gradient in the run's precision.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, weight, targets, dtype, of_losses, of_gradients):
+        ctx.save_for_backward(hidden, weight, targets)
+        ctx.dtype, ctx.of_gradients = dtype, of_gradients
+        cast, chunks = weight.to(dtype), zip(hidden.to(dtype).split(CHUNK), targets.split(CHUNK))
+        return torch.cat([of_losses(rows, cast, wanted) for rows, wanted in chunks])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        hidden, weight, targets = ctx.saved_tensors
+        cast, total, of_hidden = weight.to(ctx.dtype), torch.zeros_like(weight, dtype=torch.float32), []
+        for rows, wanted, of_losses in zip(*(part.split(CHUNK) for part in (hidden.to(ctx.dtype), targets, gradient))):
+            of_rows, total = ctx.of_gradients(rows, cast, wanted, of_losses, total)
+            of_hidden.append(of_rows)
+        return torch.cat(of_hidden).to(hidden.dtype), total.to(weight.dtype), None, None, None, None
+
+
+def chunk_losses(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Losses (k,) of predictions, nats, from (k, width) hidden states; the product has their precision."""
+    return functional.cross_entropy(functional.linear(hidden, weight).float(), targets, reduction="none")
+
+
+def chunk_gradients(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, of_losses: torch.Tensor, total: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """From gradients (k,) of `chunk_losses` those of the hidden states, and `total` with that of the weight added."""
+    of_logits = functional.linear(hidden, weight).float().softmax(-1)
+    is_target = torch.arange(len(weight), device=weight.device) == targets[:, None]
+    # In place: each of these has as many numbers as the logits.
+    of_logits.sub_(is_target.float()).mul_(of_losses[:, None])
+    of_logits = of_logits.to(hidden.dtype)
+    return of_logits @ weight, total + of_logits.t() @ hidden
 
 
 def document_positions(tokens: torch.Tensor, end_of_text: int) -> torch.Tensor:

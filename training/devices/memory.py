@@ -156,10 +156,13 @@ def memory_of(spec: RunSpec, parallel: Parallel, micro_batch: int, engine: str, 
     # A chunk is computed again in the backward pass, so that its logits are not kept in the forward pass.
     chunked = engine.endswith("-chunked") or (gpu and engine.endswith("-compiled"))
     rows = min(tokens, CHUNK) if chunked else tokens
-    of_logits = rows * 12.0 * sizes.vocabulary
-    copy_of_head = head / 2 if bf16 else 0.0
-    summed = head if tokens > rows else 0.0
-    logits = copy_of_head + max(of_logits + summed, rows * 2.0 * sizes.vocabulary + 1.5 * head + summed)
+    copy_of_head, width = (head / 2, 2.0) if bf16 else (0.0, 4.0)
+    logits = max(rows * 12.0 * sizes.vocabulary, rows * 2.0 * sizes.vocabulary + 1.5 * head)
+    if chunked:
+        # The gradient of the head is summed over chunks: that of a chunk, the sum before and the one after.
+        of_chunk = rows * width * sizes.vocabulary + (2 * head + (head / 2 if bf16 else head))
+        logits = max(rows * 9.0 * sizes.vocabulary + head, of_chunk)
+    logits += copy_of_head
     inside = tokens * (4.0 if bf16 else 8.0) * (sizes.inner + sizes.hidden) + 0.5 * matrices
     # The gradients of earlier micro-batches of the step are there from the start.
     before = held.gradients if micro_batch * parallel.processes < spec.global_batch else 0.0
