@@ -101,7 +101,7 @@ MISTAKES = {
     "model=local": ["model.path: has no value", "give model.path=..."],
     "parallel=zero4": ["parallel: 'zero4' does not exist; allowed: ddp, fsdp2, single, zero1", "did you mean zero"],
     "seed=${oc.env:HOME}": ["seed: While dereferencing interpolation"],
-    "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed:"],
+    "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed: chinchilla, dcpt"],
 }
 OF_A_STUDY = {
     "mixture.domain_ratio=[0.5,1.5]": ["mixture.domain_ratio: 1.5; allowed: 0 to 1"],
