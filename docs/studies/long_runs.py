@@ -1,9 +1,10 @@
-"""Is a long run what runs for the fit that cost a tenth of it predict? The verdicts of long-runs and long-runs-peak.
+"""Is a long run what runs for the fit that cost a tenth of it predict? The verdicts of long-runs and those after it.
 
     python -m docs.studies.long_runs
 
 Puts the losses at the ends of the long runs beside those of registered.csv, which was committed before any of them was
-trained. `last` of the column design: the loss at the end of the longest run for the fit of the nearest domain ratio.
+trained; the first design there has the table. `last` of the column design: the loss at the end of the longest run for
+the fit of the nearest domain ratio.
 """
 
 from pathlib import Path
@@ -11,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-STUDIES = [Path(__file__).parents[1] / "results" / name for name in ("long-runs", "long-runs-peak")]
+NAMES = ("long-runs", "long-runs-peak", "long-runs-2.9m", "long-runs-2.9m-peak")
+STUDIES = [Path(__file__).parents[1] / "results" / name for name in NAMES]
 BAR, PART = 0.01, 0.1
 """A loss is near if it is missed by that part of it, or of its change."""
 JUDGED = ["near", "inside"]
@@ -33,9 +35,9 @@ def ends(points: pd.DataFrame, role: str) -> pd.DataFrame:
 
 
 def last(points: pd.DataFrame, registered: pd.DataFrame) -> pd.DataFrame:
-    """The registered rows of the active design, with the end of the longest of the nearest runs as prediction."""
+    """The registered rows of the first design, with the end of the longest of the nearest runs as prediction."""
     fitted, rows = ends(points, "fit"), []
-    for _, row in registered[registered["design"] == "active"].iterrows():
+    for _, row in registered[registered["design"] == registered["design"].iloc[0]].iterrows():
         own = fitted[(fitted["domain"] == row["domain"]) & (fitted["corpus"] == row["corpus"])]
         own = own.assign(away=(own["domain_ratio"] - row["domain_ratio"]).abs()).sort_values(["away", "D"])
         near = own[own["away"] <= own["away"].min() + 1e-9].iloc[-1]
@@ -62,7 +64,7 @@ def page(table: pd.DataFrame) -> list[str]:
         "| domain | domain ratio | loss on | before | predicted (90% interval) | measured | error | near | inside |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for _, row in table[table["design"] == "active"].iterrows():
+    for _, row in table[table["design"] == table["design"].iloc[0]].iterrows():
         between = f"{row['predicted']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
         cells = [row["domain"], f"{row['domain_ratio']:g}", row["corpus"], f"{row['before']:.3f}", between]
         cells += [f"{row['measured']:.3f}", f"{row['error']:+.1%}", *("yes" if row[it] else "no" for it in JUDGED)]
