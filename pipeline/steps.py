@@ -228,7 +228,7 @@ def _is_answered(context: Context) -> bool:
     answer = Recommendation.read(study)
     same_laws = all({*of_law} == {*question.law} for of_law in answer.fit_points.values())
     same = answer.goal == question.goal and same_laws and not goal_of(question).outdated(context, answer)
-    return same and are_all_fitted(answer.fit_points, context.points, question.law)
+    return same and are_all_fitted(answer.fit_points, context.points, question)
 
 
 def _is_confirmed(context: Context) -> bool:

@@ -1,17 +1,21 @@
 """When the loss that continual pre-training raises turns, when it is back at its start, and whether it ever is."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from fitting.answers.answer import Answer, Status, beyond, estimate, implied, unknown_interval
 from fitting.answers.loss_curve import Course, Rates
+from fitting.answers.loss_potential import with_potential
 from fitting.fitted import Fit
 from fitting.points import PointsError
 from fitting.schedule import FORWARD
 
 FOREVER = 1e15
 """Steps at a constant rate after which what has not happened is taken never to happen."""
+HALVINGS = 10
+"""Of the range of loss potentials, until it is known from which on a loss comes back."""
 SAME = 1e-12
 """Relative rounding of a loss: steps that differ by less are as good as the first."""
 
@@ -92,8 +96,10 @@ def critical_point(
     end). For the dynamics laws also the paper's critical point: critical_loss, to which the curve that is trained on
     the new mixture alone converges, at the rate that the schedule ends with; and critical_s1_pretrain, the forward area
     of pre-training at which the loss before is at that level. With less pre-training the loss comes back, with more it
-    never does; infinite where it always does. For transfer-anchored instead critical_ratio, the ratio r of the corpus
-    at and below which the loss never comes back. `predicted`: highest.
+    never does; infinite where it always does; and, where `pretrain` decays, critical_loss_potential, the last rate of
+    pre-training over its peak at and below which the loss never comes back: 0 where it does at any, infinite where it
+    does at none. For transfer-anchored instead critical_ratio, the ratio r of the corpus at and below which the loss
+    never comes back. `predicted`: highest.
 
     Source: Wang et al., ICML 2025, sec. 4.4, fig. 7c; docs/laws.md.
     """
@@ -116,6 +122,9 @@ def critical_point(
         ends = np.array([_convergence(course, params) for params in (fit.params, *drawn)])
         for i, name in enumerate(("critical_loss", "critical_s1_pretrain")):
             values[name] = estimate(ends[0, i], ends[1:, i], level)
+        if pretrain is not None and np.max(pretrain) > pretrain[-1]:
+            potentials = np.array([_least_potential(course, step, params) for params in (fit.params, *drawn)])
+            values["critical_loss_potential"] = estimate(potentials[0], potentials[1:], level)
     elif fit.law == "transfer-anchored":
         at = {"rho": np.nan, **course.at}
         ratios = [ratio_of_no_return(p, {**at, **p}["rho"]) for p in (fit.params, *drawn)]
@@ -200,6 +209,27 @@ def _convergence(course: Course, params: Mapping[str, float]) -> tuple[float, fl
     trunk = A * (params["s1_pretrain"] if "s1_pretrain" in params else x["s1_pretrain"][0]) ** -alpha
     rise = far - start + trunk
     return float(far), float((A / rise) ** (1 / alpha)) if rise > 0 else np.inf
+
+
+def _least_potential(course: Course, step: np.ndarray, params: Mapping[str, float]) -> float:
+    """The loss potential of pre-training from which on a dynamics law's loss comes back; 0: any, infinite: none."""
+    assert course.pretrain is not None
+    pretrain, peak = course.pretrain, float(np.max(course.pretrain))
+    step = step[np.unique(np.r_[0, np.geomspace(1, len(step) - 1, 300).astype(int)])]
+
+    def comes_back(potential: float) -> bool:
+        past = with_potential(pretrain, potential)
+        row = replace(course, pretrain=past, before=potential * peak).frame(step, params)
+        loss = course.fit.equation.loss({name: row[name].to_numpy() for name in course.fit.equation.columns}, params)
+        return bool(loss[1:].min() <= loss[0] * (1 + SAME))
+
+    if comes_back(0.0) or not comes_back(1.0):
+        return 0.0 if comes_back(0.0) else np.inf
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if comes_back(middle) else (middle, high)
+    return high
 
 
 def _highest(step: np.ndarray, curves: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fitting.laws.law import AnnealingArea, Columns, Law, Parameter, Slopes, Solving, exponent, power
+from fitting.laws.law import AnnealingArea, Columns, Law, Parameter, Slopes, Solving, StudyPoints, exponent, power
 
 _L0 = Parameter("L0", "nats per token")
 _A = Parameter("A", "nats per token, at S1 = 1")
@@ -136,6 +136,8 @@ def _law(
     rate_power: float = 0.0,
     amplitudes: Callable[[np.ndarray], np.ndarray] | None = None,
     slopes: Callable[[Columns, np.ndarray, np.ndarray], Slopes] | None = None,
+    study: StudyPoints | None = None,
+    on_domain: str = "",
 ) -> Law:
     return Law(
         name=name,
@@ -149,6 +151,8 @@ def _law(
         slopes=slopes,
         solving=Solving(amplitudes=amplitudes),
         s2=AnnealingArea(rate_power),
+        study=study,
+        on_domain=on_domain,
     )
 
 
@@ -189,6 +193,8 @@ DYNAMICS = (
         nonlinear=(_A1, _A2),
         varies={"r": "a2"},
         amplitudes=_unit_shift,
+        study=StudyPoints(from_step=1),
+        on_domain="dynamics-replay-domain",
     ),
     _law(
         "dynamics-replay-domain",

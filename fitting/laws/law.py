@@ -161,7 +161,8 @@ class Law:
     mixture columns that points have. `solving`: how it is solved. `shared`: parameters that the losses of one model on
     several corpora have in common, and lambda with them (`fitting.fit_shared`). `printed(params)`: the parameters of
     the paper, where the law as printed is linear in none of them and was rewritten with an amplitude. `study`: the
-    points of a study that it is fitted to, None where no study fits it. `furthest`: how many times the fitted tokens it
+    points of a study that it is fitted to, None where no study fits it. `on_domain`: the law that a study fits in its
+    place to the domain's loss. `furthest`: how many times the fitted tokens it
     counts in an average of laws that see farther.
     """
 
@@ -183,6 +184,7 @@ class Law:
     shared: tuple[str, ...] = ()
     printed: Callable[[Mapping[str, float]], dict[str, float]] | None = None
     study: StudyPoints | None = None
+    on_domain: str = ""
     furthest: float = inf
 
     @property

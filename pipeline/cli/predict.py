@@ -11,7 +11,7 @@ import pandas as pd
 from omegaconf import MISSING, OmegaConf
 from rich.console import Console
 
-from fitting import LAWS, average
+from fitting import LAWS, average, out_of_domain
 from fitting.laws.tokens import ONE_CURVE
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
@@ -25,20 +25,23 @@ from pipeline.show.terminal import print_items
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
-from pipeline.study.folder import study_of
+from pipeline.study.folder import StudyError, study_of
 from pipeline.study.number_format import laws_used, percent, quantity
 from pipeline.study.status import is_followed
 from pipeline.study.target import Target, find_target
 from training.keys import Allowed
 from training.run import Exit
 
-KEY = "domain_ratio="
-HELP = f"""usage: cptlaw predict STUDY_FOLDER {KEY}RATIO [key=value ...] [--json]
+KEY, THIRD = "domain_ratio=", "third=FILE"
+HELP = f"""usage: cptlaw predict STUDY_FOLDER {KEY}RATIO [{THIRD}] [key=value ...] [--json]
        cptlaw predict points=FILE tokens=TOKENS [key=value ...] [--json]
 
   {KEY}     ratio of the domain corpus in the training tokens, 0 to 1, or a list: {KEY}[0.1,0.3]
   key=value         changes the run that is asked about, like target.steps=6000 target.peak_learning_rate=1e-4,
                     or the laws: law=[dcpt]
+
+  {THIRD}     table of losses on validation text of neither corpus at some steps of the study's runs, with columns
+                    run, step, loss: its loss is predicted as a combination of both (Wang et al., 2025, eq. 6)
 
 It prints the loss on both corpora at the end of that run, with the 90% interval of a run that is measured, and how far
 the run lies beyond those that the laws were fitted to. Nothing is written: the study's question stays as it is.
@@ -94,7 +97,8 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     problems += [f"domain_ratio: {each!r}; allowed: 0 to 1" for each in wrong]
     if problems:
         raise ConfigError(problems)
-    question = question_of_study(Path(folders[0]), [word for word in keys if word not in own])
+    third = [word for word in keys if word.startswith("third=")]
+    question = question_of_study(Path(folders[0]), [word for word in keys if word not in (*own, *third)])
     context = context_of(question)
     laws = answering_laws(context)
     target = find_target(laws.question, laws.points)
@@ -108,15 +112,77 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     ]
     horizon = dict(_distances(laws, target))
     lines = [f"horizon: {times:.3g} times the {what} of a fitted run" for what, times in horizon.items()]
-    items = [question.marked(f"{run}: by {laws_used(laws.law)}"), _table(rows), *lines, *_newer_lines(context)]
+    tables, combination = [_table(rows)], {}
+    for word in third[-1:]:
+        combination = _third_losses(laws, Path(word.partition("=")[2]), rows)
+        tables.append(_third_table(combination))
+        lines += combination.pop("warnings")
+    items = [question.marked(f"{run}: by {laws_used(laws.law)}"), *tables, *lines, *_newer_lines(context)]
     study = study_of(question)
     confirmed = is_followed(study, question) or Confirmation.path(study).exists()
     verb = "recommend" if not Recommendation.path(study).exists() else "report" if confirmed else "confirm"
     print_items([*items, f"next: cptlaw {verb} {shlex.quote(folders[0])}"], console)
     if print_json:
         asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
-        print_json({"schema": 1, **asked, "peak": peak, "laws": {**laws.law}, "losses": rows, "horizon": horizon})
+        print_json(
+            {
+                "schema": 1,
+                **asked,
+                "peak": peak,
+                "laws": {**laws.law},
+                "losses": rows,
+                "horizon": horizon,
+                **combination,
+            }
+        )
     return Exit.DONE
+
+
+def _third_losses(laws: AnsweringLaws, file: Path, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A loss on text of neither corpus at the end of each run that is asked about, by losses that were measured.
+
+    Raises:
+        StudyError: no such file, or steps at which the study has not measured both corpora.
+        PointsError: too few losses, or losses that are no combination.
+    """
+    table = read_table(file, {})
+    sides: dict[str, str] = dict(zip(("pretrain", "domain"), laws.corpora))
+    if lacking := [name for name in ("run", "step", "loss") if name not in table]:
+        raise StudyError(f"{file}: no column {', '.join(lacking)}; allowed: run, step, loss, a measured loss a row")
+    measured = table[["run", "step", "loss"]].rename(columns={"loss": "ood"})
+    for side, corpus in sides.items():
+        losses = laws.points.loc[laws.points["corpus"] == corpus, ["run", "step", "loss"]]
+        measured = measured.merge(losses.rename(columns={"loss": side}), on=["run", "step"])
+    if len(measured) < len(table):
+        raise StudyError(
+            f"{file}: {len(table) - len(measured)} of {len(table)} rows are of no run and step at which the study has "
+            f"measured both corpora; the runs are those of points.parquet, like {laws.points['run'].iloc[-1]}"
+        )
+    predicted, warnings = [], list[str]()
+    for ratio in dict.fromkeys(row["domain_ratio"] for row in rows):
+        ends = {row["corpus"]: row for row in rows if row["domain_ratio"] == ratio}
+        found = out_of_domain(measured, {side: ends[corpus]["loss"] for side, corpus in sides.items()}, intercept=True)
+        loss = found.predicted["ood"]
+        halves = [found[side] * (ends[of]["high"] - ends[of]["low"]) / 2 for side, of in sides.items()]
+        half = float(np.linalg.norm([(loss.high - loss.low) / 2, *halves]))
+        predicted.append(
+            {"domain_ratio": ratio, "loss": loss.value, "low": loss.value - half, "high": loss.value + half}
+        )
+        weights = {sides.get(name, name): value._asdict() for name, value in found.values.items() if name != "r2"}
+        warnings += found.warnings
+    return {"third": predicted, "weights": weights, "r2": found["r2"], "warnings": [*dict.fromkeys(warnings)]}
+
+
+def _third_table(combination: dict[str, Any]) -> Table:
+    weights = (
+        f"{of['value']:.3f} {name} ({of['low']:.3f} to {of['high']:.3f})" for name, of in combination["weights"].items()
+    )
+    cells = [
+        [percent(row["domain_ratio"]), f"{row['loss']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}"]
+        for row in combination["third"]
+    ]
+    note = f"Loss = {' + '.join(weights)}, 90% intervals; R2 {combination['r2']:.3f}"
+    return Table("Text of neither corpus", ["domain ratio", "predicted", "90% interval"], cells, note)
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:

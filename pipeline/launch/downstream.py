@@ -54,7 +54,7 @@ def evaluate_tasks(study: Study, question: Question, console: Console) -> list[C
         own = "(offline, from the study's text), or your own and evaluate.folder=..."
         raise ConfigError([f"evaluate.tasks: empty; give evaluate.tasks=[hellaswag], [{NEXT}] {own}"])
     rows, manager = [], None
-    request = {"tasks": sorted(settings.tasks), "limit": settings.limit}
+    request = {"tasks": sorted(settings.tasks), "limit": settings.limit, "few_shot": settings.few_shot}
     for number, (run, step, path) in enumerate(checkpoints, start=1):
         file = study.runs / run.name / "tasks" / f"step-{step}.json"
         result = _stored_results(file, request)
@@ -120,6 +120,7 @@ def _evaluate(path: Path, settings: EvaluateConfig, manager: Any) -> Scores:
         task_manager=manager,
         batch_size=settings.batch,
         limit=settings.limit,
+        num_fewshot=settings.few_shot,
         device="cuda" if torch.cuda.is_available() else "cpu",
         log_samples=False,
     )

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fitting import PointsError
 from pipeline.papers.catalogue import READINGS, TABLES
+from pipeline.papers.figures import figures
 from pipeline.papers.show import Result, markdown, print_tables, tables_page, verdicts
 from pipeline.papers.table import PAPERS_VARIABLE, PaperStudy, judged, paper_folder, paper_numbers
 from pipeline.papers.verdict import UNKNOWN
@@ -52,7 +53,7 @@ def make_tables(study: Study, question: Question, console: Console) -> Exit:
     write_whole(folder / "verdicts.csv", verdicts(results).to_csv(index=False))
     provenance = _provenance(source, inputs)
     write_whole(study.folder / "tables.md", markdown(results, provenance))
-    write_whole(study.folder / "tables.html", tables_page(study.folder, results, provenance))
+    write_whole(study.folder / "tables.html", tables_page(study.folder, results, provenance, figures(inputs, results)))
     print_tables(results, console)
     log(f"{len(results)} table{'s' * (len(results) != 1)} in {folder}, {study.folder / 'tables.md'} and tables.html")
     return Exit.DONE

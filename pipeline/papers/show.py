@@ -11,6 +11,7 @@ from rich.console import Console
 
 from pipeline.papers.table import Table
 from pipeline.papers.verdict import RULE
+from pipeline.show.report.marks import Figure
 from pipeline.show.report.page import page
 from pipeline.show.table import Table as Cells
 
@@ -65,8 +66,8 @@ def _pipes(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (head, ["---"] * len(head), *rows))
 
 
-def tables_page(study: Path, results: list[Result], provenance: str) -> str:
-    """tables.html of a study: the verdicts, their rule, then every table; `provenance` in sentences."""
+def tables_page(study: Path, results: list[Result], provenance: str, figures: list[tuple[str, Figure]]) -> str:
+    """tables.html of a study: the verdicts, their rule, figures by caption, then every table; `provenance` as text."""
     counts = Counter(result.verdict for result in results)
     listed = "; ".join(f"{verdict}: {count}" for verdict, count in counts.most_common())
     rows = [[numbered(result.name), result.table.title, result.verdict, result.why] for result in results]
@@ -74,7 +75,7 @@ def tables_page(study: Path, results: list[Result], provenance: str) -> str:
         "papers.html", (study, "tables.html"), "the papers' tables, beside ours",
         f"{len(results)} tables of the papers: {listed}.",
         provenance=provenance, overview=Cells("Verdicts", _HEAD, rows, left=4, words=True), rules=RULE.split("\n\n"),
-        results=[(result, _side_by_side(result)) for result in results],
+        drawn=figures, results=[(result, _side_by_side(result)) for result in results],
     )  # fmt: skip
 
 

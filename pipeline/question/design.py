@@ -134,6 +134,8 @@ def design_problems(question: Question) -> Iterator[str]:
     limited = question.goal_kind.design_question == "limited_data"
     if limited and not any("D" in law.columns for law in known):
         yield f"law: {list(question.law)} with design.kind=active; allowed: at least one that reads D, like dcpt"
+    if known and all("s2_pretrain" in law.columns for law in known):
+        yield f"law: {list(question.law)} with design.kind=active; allowed: another beside it, like transfer-anchored"
     if not (question.ladder or design.target_size):
         yield "design.target_size: false with ladder=[]; allowed: true, or models in ladder=[...]"
     for key in ("variants", "transfer_steps", "continual.branches", "continual.phases"):

@@ -3,6 +3,7 @@
 import copy
 import functools
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,19 @@ def laws() -> dict[str, LawConfig]:
     return {name: LawConfig(**asdict(law.study)) for name, law in LAWS.items() if law.study}
 
 
+def law_problems(names: Iterable[Any]) -> Iterator[str]:
+    """A line for each name of no law that a study can fit."""
+    from fitting import LAWS
+
+    known = laws()
+    for name in (str(name) for name in names if name not in known):
+        line = unknown_choice("law", name, known)
+        if name in LAWS:
+            reads = f"answers in no study, since it reads {', '.join(LAWS[name].columns)}: cptlaw fit points= fits it"
+            line = line.replace("does not exist", f"{reads}{'; dynamics-replay does' * name.startswith('dynamics')}")
+        yield line
+
+
 def law_sections(names: Any) -> dict[str, LawConfig]:
     """The section `law` that `law=[...]` selects.
 
@@ -105,8 +119,8 @@ def law_sections(names: Any) -> dict[str, LawConfig]:
         ConfigError: names of no law that a study can fit.
     """
     known, names = laws(), names if isinstance(names, list) else [names]
-    if unknown := [name for name in names if name not in known]:
-        raise ConfigError([unknown_choice("law", str(name), known) for name in unknown])
+    if problems := [*law_problems(names)]:
+        raise ConfigError(problems)
     return {name: known[name] for name in names}
 
 

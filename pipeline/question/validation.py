@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from pipeline.question.design import design_problems, is_active
-from pipeline.question.messages import ConfigError, unknown_choice
+from pipeline.question.messages import ConfigError
 from pipeline.question.phase_problems import phase_problems
 from pipeline.question.phases import branch_phase, pieces, replicated
-from pipeline.question.presets import kinds, laws, models, name_in_tables
+from pipeline.question.presets import kinds, law_problems, models, name_in_tables
 from pipeline.question.schema import GOAL_KINDS, CorporaConfig, ModelConfig, PhaseConfig, Question
 from pipeline.question.schema.execution import LauncherConfig
 from pipeline.question.slurm_options import slurm_problems
@@ -62,9 +62,7 @@ def _own_problems(question: Question, goal_problems: Check) -> Iterator[str]:
             yield f"transfer_steps: {step}; allowed: 1 to pretrain.steps, {question.pretrain.steps}"
     if not question.law and not question.goal_kind.many_domains:
         yield "law: empty; allowed: one or more, like law=[transfer-anchored]; cptlaw laws lists them"
-    for law in question.law:
-        if law not in (known := laws()):
-            yield unknown_choice("law", law, known)
+    yield from law_problems(question.law)
     yield from _corpus_problems(question.corpora)
     yield from _dense_problems(question)
     yield from _name_problems("name", question.name)
@@ -89,6 +87,8 @@ def _goal_problems(question: Question) -> Iterator[str]:
         yield f"goal.kind: {goal.kind!r}; allowed: {', '.join(GOAL_KINDS)}"
     if 0 in question.confirm.around:
         yield "confirm.around: 0; allowed: differences of the domain ratio, between -1 and 1 and not 0"
+    if goal.kind == "compute" and "dynamics-replay" in question.law:
+        yield "law: dynamics-replay with goal.kind=compute; allowed: laws of several sizes, like transfer-anchored"
     if goal.change_at and goal.kind != "trade-off":
         yield f"goal.change_at: {goal.change_at} with goal.kind={goal.kind}; allowed: goal.kind=trade-off, or []"
     if goal.change_at and "transfer-two-mixtures" not in question.law:

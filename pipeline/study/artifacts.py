@@ -133,6 +133,15 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Fact:
+    """A number beside an answer, and its 90% interval; None: infinite, as a turning length that is never reached."""
+
+    value: Number | None
+    low: Number | None
+    high: Number | None
+
+
+@dataclass(frozen=True)
 class PredictedLoss:
     """A predicted loss and its 90% prediction interval, nats per token."""
 
@@ -244,6 +253,9 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     """One for each of goal.change_at."""
     gain: Number | None = None
     """Domain loss at the smallest fitted domain ratio less that at the answer, nats per token; None: not known."""
+    facts: dict[str, Fact] = field(default_factory=dict)
+    """goal=balance: turning_length, in steps, critical_loss_potential or critical_ratio, and best_steps and
+    best_loss_potential of goal.find."""
     points: str = ""
     """`points_digest` of the points behind it; empty: not recorded."""
     fits: str = ""

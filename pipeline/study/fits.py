@@ -30,6 +30,8 @@ SPLITS = ("size", "tokens", "ratio", "size-and-tokens")
 
 HELD_OUT = ("run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split")
 """Columns of held_out.parquet."""
+EARLY = 1 / 8
+"""Fraction of a pre-training whose points are not fitted: laws of both phases do not hold for its first steps."""
 POINTS = "fits/points.txt"
 """Holds `points_digest` of the points that the fits have read."""
 Numbers = dict[str, float]
@@ -84,12 +86,30 @@ def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
     return own[(own["step"] >= max(first, 1)) & (own["r"] >= law.min_ratio)]
 
 
-def are_all_fitted(
-    fit_points: Mapping[str, Mapping[str, int]], points: pd.DataFrame, laws: Mapping[str, LawConfig]
-) -> bool:
+def points_for(points: pd.DataFrame, corpus: str, question: Question, law: str) -> pd.DataFrame:
+    """The points that a law of the question is fitted to on a corpus.
+
+    A law of pre-training and CPT as one curve also reads the pre-training, of the target's model alone unless it knows
+    sizes.
+    """
+    if "s2_pretrain" not in LAWS[law].columns:
+        return selected(points, corpus, question.law[law])
+    own = points if "N" in LAWS[law].columns else points[points["model"] == question.model.name]
+    past = own[(own["phase"] == "pretrain") & (own["corpus"] == corpus)]
+    past = past[past["step"] >= EARLY * past.groupby("run")["step"].transform("max")]
+    # Splits by tokens part continual runs; no such law reads D.
+    return pd.concat([past.assign(D=0.0), selected(own, corpus, question.law[law])], ignore_index=True)
+
+
+def law_on(question: Question, corpus: str, law: str) -> str:
+    """The law that is fitted to a corpus where a study has `law`: eq. 8 differs between the old and the new corpus."""
+    return LAWS[law].on_domain or law if corpus == question.corpora.domain else law
+
+
+def are_all_fitted(fit_points: Mapping[str, Mapping[str, int]], points: pd.DataFrame, question: Question) -> bool:
     """Whether fits (corpus -> law -> number of points) read all points that there are now; by counts, not by clocks."""
     return all(
-        law in laws and count == len(selected(points, corpus, laws[law]))
+        law in question.law and count == len(points_for(points, corpus, question, law))
         for corpus, of_law in fit_points.items()
         for law, count in of_law.items()
     )
@@ -125,14 +145,15 @@ def fit_all(
     def fit_one(corpora_and_law: tuple[tuple[str, ...], str]) -> list[tuple[str, str, str]]:
         """Corpus, law, and its fit as JSON, which goes between processes as laws do not; or why there is none."""
         together, name = corpora_and_law
-        chosen = pd.concat([selected(points, corpus, question.law[name]) for corpus in together])
+        chosen = pd.concat([points_for(points, corpus, question, name) for corpus in together])
         unknown = open_columns(question, name)
         options = {"seed": question.seed, "bootstrap": question.bootstrap, "unknown": unknown, "few": True}
         try:
             if common := LAWS[name].shared:
                 of_corpus = fit_shared(chosen, name, common, schedules=schedules, **options)
             else:
-                of_corpus = {corpus: fit(chosen, name, schedules=schedules, **options) for corpus in together}
+                laws = {corpus: law_on(question, corpus, name) for corpus in together}
+                of_corpus = {corpus: fit(chosen, law, schedules=schedules, **options) for corpus, law in laws.items()}
         except PointsError as error:
             line = f"{name} on {' and '.join(together)} ({len(chosen)} points): {error}"
             return [(corpus, name, line) for corpus in together]
@@ -231,15 +252,14 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
 
     def test_one(of: tuple[str, tuple[str, ...], str]) -> pd.DataFrame | None:
         split, together, name = of
-        own, shared_points = (
-            pd.concat([selected(points, corpus, section) for corpus in together], ignore_index=True)
-            for section in (question.law[name], shared)
-        )
+        own = pd.concat([points_for(points, corpus, question, name) for corpus in together], ignore_index=True)
+        shared_points = pd.concat([selected(points, corpus, shared) for corpus in together], ignore_index=True)
         try:
             split_folds = shared_folds(own, shared_points, split, together[-1])
             unknown = open_columns(question, name)
             common = LAWS[name].shared
-            rows = held_out(own, name, split_folds, schedules, question.seed, shared=common, unknown=unknown, few=True)
+            law = law_on(question, together[-1], name)
+            rows = held_out(own, law, split_folds, schedules, question.seed, shared=common, unknown=unknown, few=True)
         except PointsError:
             return None
         judged = pd.MultiIndex.from_frame(shared_points[["run", "step"]])

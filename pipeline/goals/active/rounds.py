@@ -194,7 +194,7 @@ def is_answered(context: Context) -> bool:
     if not Recommendation.path(study).exists() or any(study.state(run) != "done" for run in plan):
         return False
     fit_points = Recommendation.read(study).fit_points
-    return bool(fit_points) and are_all_fitted(fit_points, _measured(context, plan), context.question.law)
+    return bool(fit_points) and are_all_fitted(fit_points, _measured(context, plan), context.question)
 
 
 def most_telling(context: Context) -> str:
@@ -356,6 +356,8 @@ def _laws(question: Question) -> tuple[str, list[Law], LawConfig]:
     corpus = question.corpora.domain if limited else question.corpora.general
     # The length of a run follows from the ratio there, which only a law that reads D can weigh.
     laws = [name for name in question.law if not limited or "D" in LAWS[name].columns]
+    # Candidates have no points of pre-training.
+    laws = [name for name in laws if "s2_pretrain" not in LAWS[name].columns]
     sections = [question.law[name] for name in laws]
     read = [functools.reduce(with_unknown, open_columns(question, name), LAWS[name]) for name in laws]
     return corpus, read, LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))

@@ -11,6 +11,7 @@ from fitting.answers.trade_off import GRID
 from pipeline.goals.ratio.answering_laws import LEVEL, AnsweringLaws, Solution, at_best_peak
 from pipeline.goals.ratio.confirm import Place, minimum_outcome, ratios
 from pipeline.goals.ratio.law_goal import LawGoal
+from pipeline.goals.ratio.turning import Facts, best_length_and_start, turning_facts
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
 from pipeline.study.target import find_target
@@ -19,7 +20,7 @@ from pipeline.study.target import find_target
 class BalanceGoal(LawGoal):
     """Equation 5 of Wang et al. (2025), for the replay ratio and the peak of a run of given length."""
 
-    keys = ("weight",)
+    keys = ("weight", "find")
 
     def solve(self, laws: AnsweringLaws) -> Solution:
         """The answer, at the peak learning rate of `design` with the least weighted loss."""
@@ -27,6 +28,11 @@ class BalanceGoal(LawGoal):
         return at_best_peak(
             laws, _at_one_peak, lambda found: sum(factors[corpus] * found.predicted[corpus][0] for corpus in factors)
         )
+
+    def beside(self, laws: AnsweringLaws, answer: Solution) -> Facts:
+        """Turning length, critical point, and what `goal.find` asks for."""
+        (turning, lines), (best, more) = turning_facts(laws, answer), best_length_and_start(laws, answer)
+        return {**turning, **best}, [*lines, *more]
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
         steps = question.target.steps

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
-from fitting import PointsError
+from fitting import Estimate, PointsError
 from fitting.law_average import WEIGHT_FLOOR
 from pipeline.goals.active.rounds import (
     add_confirmation_runs,
@@ -41,6 +41,7 @@ from pipeline.study.artifacts import (
     Artifact,
     Confirmation,
     ConfirmationRow,
+    Fact,
     HeldOutError,
     Interval,
     LawAnswer,
@@ -81,6 +82,10 @@ class LawGoal(Goal):
     @abstractmethod
     def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
         """Whether confirmation runs confirm the recommended optimum."""
+
+    def beside(self, laws: AnsweringLaws, answer: Solution) -> tuple[dict[str, Estimate], list[str]]:
+        """Further numbers at the answer, by name, and lines about them."""
+        return {}, []
 
     def runs(self, context: Context) -> list[PlannedRun]:
         return design_runs(context)
@@ -167,9 +172,10 @@ class LawGoal(Goal):
             change_notes = [f"goal.change_at: not answered, since {CHANGE_LAW} could not be fitted"]
         elif context.question.goal.change_at:
             changes = mixture_changes(at_answer, answer.target)
+        facts, lines = self.beside(at_answer, answer)
         gain = domain_gain(at_answer, answer)
         warnings = [*by_weight(answer_warnings(context, laws, answer, gain)), *change_notes]
-        warnings += change_lines(laws.question, changes)
+        warnings += [*change_lines(laws.question, changes), *lines]
         # Down, so that the mixture that is run stays within the tolerance.
         ratio = None if answer.domain_ratio is None else math.floor(answer.domain_ratio * 1000) / 1000
         general, domain = context.corpora
@@ -201,6 +207,7 @@ class LawGoal(Goal):
             },
             changes=changes,
             gain=gain,
+            facts={name: Fact(*(side if math.isfinite(side) else None for side in of)) for name, of in facts.items()},
             points=context.points_digest,
             fits=context.fits_digest,
             asked=context.question.target,
@@ -264,7 +271,7 @@ class LawGoal(Goal):
             return ""
         # Answers of older versions know the number of points alone.
         known = {corpus: {law: n for law, n in of.items() if law in laws} for corpus, of in answer.fit_points.items()}
-        same = are_all_fitted(known, points, laws)
+        same = are_all_fitted(known, points, context.question)
         if not (answer.points == context.points_digest if answer.points else same):
             return "it was not fitted to the points that there are now"
         if answer.fits and context.fits_digest not in ("", answer.fits):

@@ -18,13 +18,12 @@ from fitting.schedule import Schedules
 from pipeline.papers.table import PaperStudy, StudyReader
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.study.collect import schedules
+from pipeline.study.fits import EARLY
 from pipeline.study.folder import PlannedRun, StudyError
 
 CORPORA = ("D_pt", "D_cpt")
 """The paper's names of the corpus of pre-training and of continual pre-training."""
 PAPERS_LAMBDA = 0.999
-EARLY = 1 / 8
-"""Fraction of a pre-training whose points are not fitted: the law does not hold for the first steps."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,6 +76,9 @@ class GoalConfig:
     """Upper limit of the run's tokens for limited-data; null: 20 times domain_tokens."""
     weight: Ratio = 0.5
     """Weight of the general loss for balance, 0 to 1; the domain loss has the rest."""
+    find: list[Annotated[str, one_of("steps", "loss_potential")]] = field(default_factory=list)
+    """What balance finds beside the domain ratio, alone or together: steps, up to target.steps; loss_potential, the
+    last rate of pre-training over its peak. loss_potential needs law=[dynamics-replay]."""
     flops: Annotated[float, up_to(1e30)] | None = None
     """Budget of the continual phase for compute, FLOPs, 6 N D with N non-embedding parameters, like 5e19."""
     domain_ratio: Annotated[float, COMPUTE_RATIO] | None = None

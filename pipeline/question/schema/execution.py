@@ -113,6 +113,8 @@ class TrackingConfig:
 class EvaluateConfig:
     tasks: list[str] = field(default_factory=list)
     """Names of lm-eval tasks; next: which of four passages continues each corpus' validation text (offline)."""
+    few_shot: Count | None = None
+    """How many solved questions go before each; null: as the task has it, none as a rule."""
     role: Annotated[str, one_of("", "pretrain", "fit", "confirm")] = ""
     """Only runs of this role: pretrain, fit or confirm; empty: all."""
     folder: str | None = None

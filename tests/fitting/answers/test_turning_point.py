@@ -6,6 +6,7 @@ from scipy.optimize import brentq
 
 import fitting
 from fitting.answers.inflection import inflection_ratio_at
+from fitting.answers.loss_potential import with_potential
 from fitting.answers.turning_point import ratio_of_no_return, return_steps
 from tests.fitting.answers.test_loss_curve import DYNAMICS as SHIFTED
 from tests.fitting.given import given
@@ -192,3 +193,21 @@ def test_below_the_ratio_of_no_return_the_loss_does_not_come_back():
     assert fitting.critical_point(fit, RATE, at={**GENERAL, "r": 0.5})["critical_ratio"] == edge
     assert fitting.turning_length(fit, RATE, at={**GENERAL, "r": edge - 0.01})["turning_length"] == np.inf
     assert fitting.turning_length(fit, RATE, at={**GENERAL, "r": edge + 0.1})["turning_length"] < np.inf
+
+
+def test_below_the_critical_loss_potential_the_loss_does_not_come_back():
+    fit = given("dynamics", {**DYNAMICS, "C2": 8.0}, draws=10)
+    pretrain = np.r_[np.full(1500, RATE), np.linspace(RATE, 0.1 * RATE, 500)]
+    answer = fitting.critical_point(fit, RATE, before=0.1 * RATE, pretrain=pretrain)
+    edge = answer["critical_loss_potential"]
+    assert 0 < edge < 1
+
+    def length(potential):
+        past = with_potential(pretrain, potential)
+        return fitting.turning_length(fit, RATE, before=past[-1], pretrain=past)["turning_length"]
+
+    assert length(edge - 0.02) == np.inf > length(edge + 0.02)
+    for params, expected in (({"C2": 0.0}, 0.0), ({"C2": 0.0, "B": 3.0}, np.inf)):
+        fit = given("dynamics", {**DYNAMICS, **params})
+        assert fitting.critical_point(fit, RATE, pretrain=pretrain)["critical_loss_potential"] == expected
+    assert "critical_loss_potential" not in fitting.critical_point(fit, RATE, at=PAST).values

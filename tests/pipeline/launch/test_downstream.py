@@ -68,6 +68,14 @@ def test_a_task_file_is_run_on_every_checkpoint_and_once(study: Study, question)
     assert shown.get().count("acc 0.500 ±") == 12, "readable however many tasks there are"
 
 
+def test_solved_questions_go_before_each(study: Study, question) -> None:
+    asked = replace(question, evaluate=replace(question.evaluate, few_shot=2))
+    rows = evaluate_tasks(study, asked, Console(quiet=True))
+    assert [row.scores["letters"]["acc"] for row in rows] != []
+    kept = json.loads((study.runs / rows[0].run / "tasks" / "step-1.json").read_text())
+    assert kept["few_shot"] == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "error"),
     [

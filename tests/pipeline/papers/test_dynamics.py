@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from pipeline.papers.dynamics import facts, fits
-from pipeline.papers.dynamics.points import READING, FitRequest, ScheduleStudy, fitted, lambda_of
+from pipeline.papers.dynamics.points import CORPORA, READING, FitRequest, ScheduleStudy, fitted, lambda_of
 from pipeline.papers.dynamics.tables import TABLES
+from pipeline.papers.figures import figures
 from pipeline.papers.make import tables_of
 from pipeline.papers.table import PaperStudy, paper_numbers
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
@@ -215,3 +216,9 @@ def test_the_paper_is_found_and_read() -> None:
     assert fits.judge_formats(same)[0] == HOLDS
     worse = same.assign(ours=same["ours"].where(same["format"] != "s2_power", 0.5))
     assert fits.judge_formats(worse)[0] == NOT_HERE
+
+
+def test_schedules_are_drawn_with_their_predictions(schedules: ScheduleStudy) -> None:
+    drawn = dict(figures({"dynamics": schedules}, []))
+    assert [caption.partition(":")[0] for caption in drawn] == ["Dynamics figure 2", "Dynamics figure 10"]
+    assert all(len(figure.panels) == len(CORPORA) for figure in drawn.values())

@@ -17,6 +17,7 @@ from pipeline.papers.catalogue import TABLES
 from pipeline.papers.dcpt import fits
 from pipeline.papers.dcpt.fits import learnability, sampling
 from pipeline.papers.dcpt.points import DomainPoints, mean_scores, read_domain_points, scores
+from pipeline.papers.figures import figures
 from pipeline.papers.make import make_tables, tables_of
 from pipeline.papers.show import Result, markdown, tables_page
 from pipeline.papers.table import PaperStudy, Table, paper_numbers
@@ -186,7 +187,7 @@ def test_every_table_is_there_with_its_verdict_and_a_button(tmp_path: Path) -> N
         Result("dcpt-1", table, cells, HOLDS, "1 of 1 pairs.", f"A note of {HOSTILE}."),
         Result("dcpt-8", table, cells.iloc[:0], UNKNOWN, "Not made: no points."),
     ]
-    (tmp_path / "tables.html").write_text(tables_page(tmp_path / "six", made, "From a test."))
+    (tmp_path / "tables.html").write_text(tables_page(tmp_path / "six", made, "From a test.", []))
     page = Page(tmp_path / "tables.html")
     for words in ("2 tables of the papers: holds: 1; cannot be judged: 1.", "From a test.", f"A note of {HOSTILE}.",
                   "general R2, paper", "0.9700", "Not made: no points.", "by what the paper states"):  # fmt: skip
@@ -196,3 +197,18 @@ def test_every_table_is_there_with_its_verdict_and_a_button(tmp_path: Path) -> N
     assert "img" not in [tag for tag, _ in page.elements]
     # No figure, no plotly: such a page is small.
     assert (tmp_path / "tables.html").stat().st_size < 100_000
+
+
+def test_figures_are_drawn_from_the_points(study: DomainPoints, tmp_path: Path) -> None:
+    drawn = figures({"six": study, "again": study}, [])
+    assert [caption.partition(":")[0] for caption, _ in drawn] == ["D-CPT figure 1", "D-CPT figure 3"]
+    for _, figure in drawn:
+        assert [panel.title for panel in figure.panels] == list(study.domains)
+        for panel in figure.panels:
+            lines, measured = ([of for of in panel.spec["data"] if of["mode"] == mode] for mode in ("lines", "markers"))
+            assert len(lines) == len(measured) > 1
+            assert np.isfinite([value for of in (*lines, *measured) for value in of["y"]]).all()
+    ends = study.fitted(study.domains[0], "D").query("step == step.max()")
+    assert sum(len(of["y"]) for of in drawn[0][1].panels[0].spec["data"] if of["mode"] == "markers") == len(ends)
+    (tmp_path / "tables.html").write_text(tables_page(tmp_path / "six", [], "From a test.", drawn))
+    assert "the law fitted to all points" in Page(tmp_path / "tables.html").words

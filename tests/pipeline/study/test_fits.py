@@ -12,11 +12,12 @@ import pandas as pd
 import pytest
 from scipy.special import stdtrit
 
-from fitting import Fit, LawAverage, folds, law_weights
+from fitting import Fit, LawAverage, fit, folds, law_weights
 from fitting.uncertainty.horizon import POWER, half_width
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.ratio.trade_off import TradeOffGoal
+from pipeline.goals.registry import read_question
 from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import read_points, schedules
@@ -28,6 +29,8 @@ from pipeline.study.fits import (
     fit_all,
     fit_file,
     held_out_errors,
+    law_on,
+    points_for,
     prediction_errors,
     read_fits,
     selected,
@@ -56,6 +59,19 @@ def test_trust_is_told_for_each_corpus_and_split() -> None:
     assert lines[0].startswith("general, size (a larger size): trust transfer-anchored: mean error 1.10% of 3")
     assert lines[7].startswith("code, size-and-tokens (a larger model trained for longer): trust transfer-anchored")
     assert trust(tested.iloc[:0]) == []
+
+
+def test_a_law_of_both_phases_reads_the_pre_training_of_the_target() -> None:
+    study = Study(Path("docs/results/dynamics-small"))
+    points, rates = read_points(study), schedules(study.read_plan())
+    question = read_question(["experiment=dynamics-small", "law=[dynamics-replay]"])
+    for corpus, law in (("general", "dynamics-replay"), ("code", "dynamics-replay-domain")):
+        rows = points_for(points, corpus, question, "dynamics-replay")
+        assert set(rows["model"]) == {"qwen2-0.15m"}
+        assert set(rows["role"]) == {"fit", "pretrain"}
+        assert law_on(question, corpus, "dynamics-replay") == law
+        assert fit(rows, law, schedules=rates, bootstrap=0, few=True).metrics["r2"] > 0.98
+    assert set(points_for(points, "code", read_question(["law=dcpt"]), "dcpt")["role"]) == {"fit"}
 
 
 def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) -> None:

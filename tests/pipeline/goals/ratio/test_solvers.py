@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fitting import LAWS
+from fitting import LAWS, loss_curve
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.goals.ratio.limited_data import limited_steps
 from pipeline.goals.registry import goal_of, read_question
-from pipeline.question.schema import GoalConfig, Question
+from pipeline.question.schema import GoalConfig, LawConfig, Question
 from pipeline.show.report.pages import write_pages
 from pipeline.study.context import Context
 from pipeline.study.fits import read_back_test
@@ -98,6 +98,41 @@ def test_the_least_weighted_loss(weight: float) -> None:
     assert predicted == pytest.approx(min(weighted), abs=1e-4)
     assert found.low <= found.domain_ratio <= found.high
     assert found.binding.startswith("nothing" if 0 < found.domain_ratio < 1 else "the range of ratios: all ")
+
+
+DYNAMICS = {"L0": 2.0, "A": 0.8, "C1": 1.0, "C2": 1.0, "alpha": 0.4, "E": 500.0, "beta": 0.2, "a1": 0.1, "a2": -3.0}
+
+
+def test_when_the_general_loss_comes_back_and_the_best_length_and_start() -> None:
+    asked = _asked(kind="balance", weight=0.5, find=["steps", "loss_potential"])
+    dynamics = {
+        corpus: given(law, {**DYNAMICS, "B": B, "lambda": 0.99}, draws=20)
+        for corpus, law, B in (("general", "dynamics-replay", -0.02), ("code", "dynamics-replay-domain", 1.0))
+    }
+    fits = {corpus: {**of, "dynamics-replay": dynamics[corpus]} for corpus, of in asked.fits.items()}
+    both = dataclasses.replace(asked.question, law=dict.fromkeys([LAW, "dynamics-replay"], LawConfig()))
+    found, goal = _answer(asked), goal_of(asked.question)
+
+    values, lines = goal.beside(asked, found)  # pyright: ignore[reportAttributeAccessIssue]
+    target = found.target
+    rates = np.full(4000, target.rates.max())
+    curve = loss_curve(
+        given(LAW, PARAMS["general"]), rates, before=target.rate_before,
+        pretrain=target.pretrain, at={"rho": 1.0, "loss_before": 2.9, "r": 1 - (found.domain_ratio or 0)},
+    )["loss"].to_numpy()  # fmt: skip
+    back = curve[1:] <= curve[0]
+    assert values["turning_length"].value == (1 + np.argmax(back) if back.any() else np.inf)
+    assert lines[-1] == (
+        "goal.find: no loss_potential, since transfer-anchored does not know it; dynamics-replay knows it: cptlaw fit "
+        "law=[...]"
+    )
+    assert 1 <= values["best_steps"].value <= target.steps
+
+    values, lines = goal.beside(dataclasses.replace(asked, fits=fits, question=both), found)  # pyright: ignore
+    assert 0 <= values["best_loss_potential"].value <= 1
+    assert {"turning_length", "critical_loss_potential", "best_steps"} < values.keys()
+    assert "by dynamics-replay" in lines[0]
+    assert len(lines) == 3
 
 
 def test_an_optimum_at_the_longest_run_that_may_be_had_says_so() -> None:
