@@ -169,7 +169,7 @@ def _third_losses(laws: AnsweringLaws, file: Path, rows: Sequence[dict[str, Any]
             {"domain_ratio": ratio, "loss": loss.value, "low": loss.value - half, "high": loss.value + half}
         )
         weights = {sides.get(name, name): value._asdict() for name, value in found.values.items() if name != "r2"}
-        warnings += found.warnings
+        warnings += [line.replace("loss on pretrain", f"loss on {sides['pretrain']}") for line in found.warnings]
     return {"third": predicted, "weights": weights, "r2": found["r2"], "warnings": [*dict.fromkeys(warnings)]}
 
 
