@@ -28,7 +28,7 @@ from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import collect as collect_points
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
-from pipeline.study.fits import are_all_fitted
+from pipeline.study.fitted_points import are_all_fitted
 from pipeline.study.folder import PlannedRun, StudyError, question_yaml
 from pipeline.study.status import ended_points, is_confirmed, is_followed
 from training.corpora.documents import CorpusError

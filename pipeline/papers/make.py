@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -53,7 +54,10 @@ def make_tables(study: Study, question: Question, console: Console) -> Exit:
     write_whole(folder / "verdicts.csv", verdicts(results).to_csv(index=False))
     provenance = _provenance(source, inputs)
     write_whole(study.folder / "tables.md", markdown(results, provenance))
-    write_whole(study.folder / "tables.html", tables_page(study.folder, results, provenance, figures(inputs, results)))
+    drawn = figures(inputs, results) if find_spec("plotly") else []
+    if not find_spec("plotly"):
+        log("without figures: they need plotly, pip install 'cptlaw[report]'")
+    write_whole(study.folder / "tables.html", tables_page(study.folder, results, provenance, drawn))
     print_tables(results, console)
     log(f"{len(results)} table{'s' * (len(results) != 1)} in {folder}, {study.folder / 'tables.md'} and tables.html")
     return Exit.DONE

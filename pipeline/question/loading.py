@@ -23,7 +23,7 @@ from conf import CONF, WORDS
 from pipeline.question.evaluation_budget import affordable_windows
 from pipeline.question.messages import ConfigError, one_line, type_of, value_problems
 from pipeline.question.overrides import readable
-from pipeline.question.presets import goal_section, is_group, kinds, law_sections, laws
+from pipeline.question.presets import goal_section, is_group, kinds, law_problems, law_sections, laws
 from pipeline.question.rehearsal import give_texts, rehearsed
 from pipeline.question.schema import Question
 from pipeline.question.validation import Check, problems
@@ -249,6 +249,9 @@ def _word_problems(word: str, error: Exception) -> list[str]:
     except REFUSED:
         return [f"{word}: cannot be read as key=value or ~key; quote the value"]
     value = None if override.is_sweep_override() else override.value()
+    named = value if isinstance(value, list) else [value] * (value is not None)
+    if override.key_or_group == "law" and (lines := [*law_problems(named)]):
+        return lines
     if not (override.is_delete() or selects_file(word)) and (
         lines := list(value_problems(override.key_or_group, value))
     ):

@@ -6,10 +6,8 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
@@ -45,9 +43,7 @@ def one_line(error: Exception, schema: type = Question) -> str:
         return f"{key}: has no value; give {key}=..."
     if missing := re.search(r"Could not (?:find|load) '([^']+)'", text):
         group, _, name = missing.group(1).rpartition("/")
-        # Laws have no files; of a list of them the error does not know what there is.
-        stored = [Path(one).stem for one in ConfigStore.instance().list(group)] if group == "law" else options(group)
-        return unknown_choice(group, name, getattr(error, "options", None) or stored)
+        return unknown_choice(group, name, getattr(error, "options", None) or options(group))
     line = next((line.strip() for line in cause.splitlines() if line.strip()), type(error).__name__)
     return f"{key}: {line}" if key and not line.startswith(key) else line
 

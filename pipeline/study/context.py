@@ -17,7 +17,8 @@ from pipeline.question.presets import models
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.artifacts import Machine
 from pipeline.study.collect import of_domain, read_points, schedules
-from pipeline.study.fits import fits_digest, points_digest, read_back_test, read_fits
+from pipeline.study.fits import fits_digest, read_back_test, read_fits
+from pipeline.study.fitted_points import points_digest
 from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from pipeline.study.target import Target, find_target
 from training.corpora.manifest import Manifest

@@ -18,7 +18,8 @@ from pipeline.launch.work import run_worker
 from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Confirmation, Machine, Recommendation
 from pipeline.study.collect import read_points
-from pipeline.study.fits import read_fits, selected
+from pipeline.study.fits import read_fits
+from pipeline.study.fitted_points import selected
 from pipeline.study.folder import Study, StudyError
 from tests.pipeline.cli.test_advise import KEYS, WITHOUT
 from tests.pipeline.small import CPTLAW, refused, small_words, study_in, wait_until, worker

@@ -26,7 +26,7 @@ from pipeline.question.schema import LawConfig, Question
 from pipeline.question.schema.training import BranchConfig, ScheduleConfig
 from pipeline.study.collect import with_specs
 from pipeline.study.context import Context
-from pipeline.study.fits import selected
+from pipeline.study.fitted_points import selected
 from pipeline.study.folder import PlannedRun
 from training.evaluation_steps import evaluation_steps
 

@@ -48,7 +48,7 @@ from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import measured_points, of_domain
 from pipeline.study.context import Context
-from pipeline.study.fits import are_all_fitted, open_columns, selected
+from pipeline.study.fitted_points import are_all_fitted, open_columns, selected
 from pipeline.study.folder import PlannedRun
 
 Recommended = Callable[[], tuple[float, float] | None]

@@ -9,7 +9,7 @@ from fitting import LAWS, Fit, LawAverage, with_areas
 from fitting.fitted import BY_PRIOR
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.study.context import Context
-from pipeline.study.fits import selected
+from pipeline.study.fitted_points import selected
 from pipeline.study.number_format import percent
 
 WEIGHTS = (

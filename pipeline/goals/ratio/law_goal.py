@@ -52,14 +52,8 @@ from pipeline.study.artifacts import (
 )
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
-from pipeline.study.fits import (
-    are_all_fitted,
-    back_test,
-    first_mixture,
-    fit_all,
-    keep_errors,
-    trust,
-)
+from pipeline.study.fits import back_test, fit_all, keep_errors, trust
+from pipeline.study.fitted_points import are_all_fitted, first_mixture
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
 from pipeline.study.number_format import weights_used
 from training.schedule import Piece

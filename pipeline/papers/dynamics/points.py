@@ -18,7 +18,7 @@ from fitting.schedule import Schedules
 from pipeline.papers.table import PaperStudy, StudyReader
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.study.collect import schedules
-from pipeline.study.fits import EARLY
+from pipeline.study.fitted_points import EARLY
 from pipeline.study.folder import PlannedRun, StudyError
 
 CORPORA = ("D_pt", "D_cpt")

@@ -7,7 +7,7 @@ from pipeline.show.report.evidence import Evidence, at_target, predicted, sectio
 from pipeline.show.report.loss_figures import RATIOS
 from pipeline.show.report.marks import Figure, Key, axis, band, bar, dots, limits, line, log_axis, notes, panel
 from pipeline.study.artifacts import ConfirmationRow
-from pipeline.study.fits import selected
+from pipeline.study.fitted_points import selected
 from pipeline.study.number_format import label, percent, short
 
 LABELLED = [0, 50, 25, 5, 10, 20, 30, 40]

@@ -21,7 +21,8 @@ from pipeline.show.report.marks import (
     panel,
     ratio_axis,
 )
-from pipeline.study.fits import first_mixture, prediction_errors
+from pipeline.study.fits import prediction_errors
+from pipeline.study.fitted_points import first_mixture
 from pipeline.study.number_format import label, percent, quantity
 
 RATIOS = np.linspace(0.0, 1.0, 51)

@@ -19,7 +19,7 @@ from pipeline.question.phases import describe_phases, mixtures_of, phase_lengths
 from pipeline.question.schema import PhaseConfig
 from pipeline.question.schema.training import MixturePhaseConfig, ScheduleConfig
 from pipeline.study.collect import collect, read_points, schedules
-from pipeline.study.fits import selected
+from pipeline.study.fitted_points import selected
 from pipeline.study.folder import Study
 from tests.pipeline.small import write_losses
 from tests.training.runs import losses_of, trained

@@ -62,7 +62,7 @@ def test_every_file_composes(group: str, name: str) -> None:
 
 def test_a_law_has_its_own_defaults() -> None:
     names = [name for name, law in LAWS.items() if law.study]
-    assert len(names) == 17
+    assert len(names) == 18
     question = read_question([f"law=[{','.join(names)}]", "law.dcpt.from_step=40"])
     sections = {name: asdict(section) for name, section in question.law.items()}
     assert sections == {name: asdict(LAWS[name].study) for name in names} | {
@@ -102,6 +102,10 @@ MISTAKES = {
     "parallel=zero4": ["parallel: 'zero4' does not exist; allowed: ddp, fsdp2, single, zero1", "did you mean zero"],
     "seed=${oc.env:HOME}": ["seed: While dereferencing interpolation"],
     "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed: chinchilla, dcpt"],
+    "law=[dynamics]": [
+        "law: 'dynamics' answers in no study, since it reads s1_pretrain, s2_pretrain, s1, s2: cptlaw fit points= fits "
+        "it; dynamics-replay does; allowed:"
+    ],
 }
 OF_A_STUDY = {
     "mixture.domain_ratio=[0.5,1.5]": ["mixture.domain_ratio: 1.5; allowed: 0 to 1"],

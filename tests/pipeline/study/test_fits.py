@@ -29,15 +29,13 @@ from pipeline.study.fits import (
     fit_all,
     fit_file,
     held_out_errors,
-    law_on,
-    points_for,
     prediction_errors,
     read_fits,
-    selected,
     shared_folds,
     trust,
     weights,
 )
+from pipeline.study.fitted_points import law_on, points_for, selected
 from pipeline.study.folder import Study, StudyError
 from pipeline.study.target import find_target
 from tests.fitting.given import given

@@ -29,7 +29,7 @@ from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect, measured_points
 from pipeline.study.context import Context
-from pipeline.study.fits import selected
+from pipeline.study.fitted_points import selected
 from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from tests.pipeline.goals.active.active_study import all_rounds, asking, setting_of, train
 from tests.pipeline.goals.ratio.examples import recommendation

@@ -115,7 +115,7 @@ def test_when_the_general_loss_comes_back_and_the_best_length_and_start() -> Non
 
     values, lines = goal.beside(asked, found)  # pyright: ignore[reportAttributeAccessIssue]
     target = found.target
-    rates = np.full(4000, target.rates.max())
+    rates = np.full(20_000, target.rates.max())
     curve = loss_curve(
         given(LAW, PARAMS["general"]), rates, before=target.rate_before,
         pretrain=target.pretrain, at={"rho": 1.0, "loss_before": 2.9, "r": 1 - (found.domain_ratio or 0)},
