@@ -149,6 +149,8 @@ def _third_losses(laws: AnsweringLaws, file: Path, rows: Sequence[dict[str, Any]
     sides: dict[str, str] = dict(zip(("pretrain", "domain"), laws.corpora))
     if lacking := [name for name in ("run", "step", "loss") if name not in table]:
         raise StudyError(f"{file}: no column {', '.join(lacking)}; allowed: run, step, loss, a measured loss a row")
+    if table.empty:
+        raise StudyError(f"{file}: no losses; give a measured loss a row")
     measured = table[["run", "step", "loss"]].rename(columns={"loss": "ood"})
     for side, corpus in sides.items():
         losses = laws.points.loc[laws.points["corpus"] == corpus, ["run", "step", "loss"]]

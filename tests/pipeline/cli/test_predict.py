@@ -71,7 +71,7 @@ def test_mistakes_are_a_line_each(study: Study, words: list[str], lines: list[st
 
 def test_text_of_neither_corpus_is_a_combination(study: Study, tmp_path: Path, capsys) -> None:
     points = parquet.read_table(study.folder / "points.parquet").to_pandas().query("role == 'fit' and step > 0")
-    general, domain = (points[points["corpus"] == name] for name in ("general", "medical"))
+    general, domain = (points[points["corpus"] == name] for name in ("general", "domain"))
     both = general.merge(domain, on=["run", "step"], suffixes=("", "_domain"))
     third = both.assign(loss=0.4 + 0.5 * both["loss"] + 0.3 * both["loss_domain"])[["run", "step", "loss"]]
     third.to_csv(file := tmp_path / "third.csv", index=False)
@@ -80,7 +80,7 @@ def test_text_of_neither_corpus_is_a_combination(study: Study, tmp_path: Path, c
     assert run(words) == 0
     content = json.loads(capsys.readouterr().out)
     found = {name: weight["value"] for name, weight in content["weights"].items()}
-    assert found == pytest.approx({"general": 0.5, "medical": 0.3, "intercept": 0.4}, abs=1e-6)
+    assert found == pytest.approx({"general": 0.5, "domain": 0.3, "intercept": 0.4}, abs=1e-6)
     for number, row in enumerate(content["third"]):
         losses = content["losses"][2 * number : 2 * number + 2]
         assert row["loss"] == pytest.approx(0.4 + 0.5 * losses[0]["loss"] + 0.3 * losses[1]["loss"], abs=1e-6)
@@ -89,6 +89,9 @@ def test_text_of_neither_corpus_is_a_combination(study: Study, tmp_path: Path, c
     third.assign(step=third["step"] + 1).to_csv(file, index=False)
     assert run(words) == 3
     assert f"{len(third)} of {len(third)} rows are of no run and step" in capsys.readouterr().err
+    third[:0].to_csv(file, index=False)
+    assert run(words) == 3
+    assert "no losses" in capsys.readouterr().err
 
 
 def test_runs_that_the_fits_have_not_read_are_counted(study: Study, tmp_path: Path, capsys) -> None:
