@@ -145,7 +145,8 @@ def test_the_points_of_a_study_that_laws_are_fitted_to():
     points = {name: (law.study.from_step, law.study.min_ratio) for name, law in LAWS.items() if law.study}
     of_dcpt = {name: (60, 0.1) for name in LAWS if name.startswith("dcpt")}
     of_transfer = {name: (5, 0.0) for name in LAWS if name.startswith("transfer") and name != "transfer-switched"}
-    assert points == {"chinchilla": (60, 0.0), **of_dcpt, **of_transfer, "transfer-two-mixtures": (2, 0.0)}
+    own = {"chinchilla": (60, 0.0), "transfer-two-mixtures": (2, 0.0), "dynamics-replay": (1, 0.0)}
+    assert points == {**of_dcpt, **of_transfer, **own}
 
 
 @pytest.mark.parametrize("name", LAWS)
