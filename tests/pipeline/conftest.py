@@ -1,6 +1,7 @@
 """Workers that fork, for all tests of studies that train."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,3 +21,9 @@ def few_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sliders of few positions, for tests of the rest of a report: the answers at all take most of its time."""
     for name, count in (("_TOLERANCES", 5), ("_SIZES", 2), ("_LENGTHS", 2)):
         monkeypatch.setattr(f"pipeline.show.report.explorer.{name}", count)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without studies: in a clone there is one after make quickstart."""
+    monkeypatch.chdir(tmp_path)

@@ -116,6 +116,7 @@ def test_two_workers_wait_for_the_pre_training_and_share_the_rest(tmp_path: Path
     )
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_a_speed_counts_for_runs_of_its_precision(tmp_path: Path) -> None:
     question, study, plan = planned(tmp_path, *ONE_MODEL)
     other = planned_runs(estimate(question))

@@ -95,6 +95,7 @@ def _answer(question: Question, ratio: float, model: str = "", **changes: Any) -
     return recommendation(mixture=mixture, target=target, **changes)
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_confirmation_is_as_it_was_unless_more_is_asked() -> None:
     question = _question()
     name = question.model.name

@@ -70,6 +70,7 @@ def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], 
 LARGE = ["large.tokens=1e6", "target.steps=6000"]
 
 
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
     ("words", "cost", "horizon"),
     [
