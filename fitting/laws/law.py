@@ -162,8 +162,8 @@ class Law:
     several corpora have in common, and lambda with them (`fitting.fit_shared`). `printed(params)`: the parameters of
     the paper, where the law as printed is linear in none of them and was rewritten with an amplitude. `study`: the
     points of a study that it is fitted to, None where no study fits it. `on_domain`: the law that a study fits in its
-    place to the domain's loss. `furthest`: how many times the fitted tokens it
-    counts in an average of laws that see farther.
+    place to the domain's loss. `furthest`: how many times the fitted tokens it counts in an average of laws that see
+    farther.
     """
 
     name: str

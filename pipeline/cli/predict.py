@@ -124,17 +124,8 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     print_items([*items, f"next: cptlaw {verb} {shlex.quote(folders[0])}"], console)
     if print_json:
         asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
-        print_json(
-            {
-                "schema": 1,
-                **asked,
-                "peak": peak,
-                "laws": {**laws.law},
-                "losses": rows,
-                "horizon": horizon,
-                **combination,
-            }
-        )
+        answered = {"peak": peak, "laws": {**laws.law}, "losses": rows, "horizon": horizon, **combination}
+        print_json({"schema": 1, **asked, **answered})
     return Exit.DONE
 
 

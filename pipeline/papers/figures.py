@@ -112,6 +112,6 @@ def _of_weights(result: Result) -> Iterator[tuple[str, Figure]]:
 
 
 def _curve(x: pd.Series, measured: pd.Series, law: np.ndarray, colour: str) -> list[Mark]:
-    """A law's line, and as many of the measured points as can be told apart."""
+    """A law's line and the measured points, of both every so many that about `MOST` are drawn."""
     some = slice(None, None, 1 + len(x) // MOST)
     return [line(x[some], law[some], colour), dots(x[some], measured[some], colour, 4, opacity=0.55)]
