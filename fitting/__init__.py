@@ -6,6 +6,7 @@ from fitting.answers.compute_optimal import compute_optimal
 from fitting.answers.inflection import inflection_ratio, transfer_inflection
 from fitting.answers.limited_data import limited_data
 from fitting.answers.loss_curve import loss_curve
+from fitting.answers.new_domain import NewDomain, new_domain
 from fitting.answers.out_of_domain import out_of_domain
 from fitting.answers.trade_off import TradeOff, trade_off
 from fitting.answers.turning_point import critical_point, turning_length
@@ -43,6 +44,7 @@ __all__ = [
     "LbfgsGrid",
     "Longer",
     "MixtureOptimum",
+    "NewDomain",
     "Parameter",
     "PointsError",
     "Schedule",
@@ -73,6 +75,7 @@ __all__ = [
     "limited_data",
     "loss_curve",
     "mixture_optimum",
+    "new_domain",
     "out_of_domain",
     "problems",
     "trade_off",

@@ -23,13 +23,11 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from docs.studies.law_errors import RESULTS
-from fitting import fit
-from fitting.parallel import over_cores
+from fitting import new_domain
 from pipeline.papers.dcpt.fits import learnability
 from pipeline.papers.dcpt.points import DomainPoints
 from pipeline.study.collect import points_of
 
-LAW = "cross-domain-k3"
 PART = 0.01
 RATIOS = (0.5, 0.9, 0.1)
 """Ratios of the short runs, in the order in which the budget is spent on them."""
@@ -59,37 +57,28 @@ def parted(study: DomainPoints, domain: str) -> tuple[pd.DataFrame, pd.DataFrame
     return points[short], points[~short]
 
 
-def log_errors(study: DomainPoints, domain: str, others: tuple[str, ...]) -> pd.DataFrame:
-    """The log errors of each method on a domain, from some others: method, N, error."""
-    short, rest = parted(study, domain)
-    known = pd.concat([pd.concat(parted(study, other)) for other in others])
-    law = fit(known, LAW, bootstrap=0)
-    missed, errors = (np.log(table["loss"].to_numpy() / law.predict(table)) for table in (short, rest))
-    shifts = dict(zip(METHODS, (0.0, float(missed.mean()))))
-    rows = [
-        pd.DataFrame({"method": method, "N": rest["N"].to_numpy(), "error": errors - shift, "domain": domain})
-        for method, shift in shifts.items()
-    ]
-    return pd.concat(rows).assign(runs=short["run"].nunique())
-
-
 def judged(design: str) -> pd.DataFrame:
     """Mean error and coverage of each method on each domain."""
     study = read(design)
-    jobs = [(domain, tuple(o for o in study.domains if o != domain)) for domain in study.domains]
-    inner = [(other, tuple(o for o in others if o != other)) for _, others in jobs for other in others]
-    results = over_cores(lambda job: log_errors(study, *job), [*jobs, *inner])
-    rows, nested = [], iter(results[len(jobs) :])
-    for (domain, others), errors in zip(jobs, results):
-        beside = pd.concat([next(nested) for _ in others])
-        for method, own in errors.groupby("method", sort=False):
-            of_method = beside[beside["method"] == method]
-            by_size = of_method["error"].abs().groupby(of_method["N"])
-            t = stdtrit(len(others) - 1, 0.95) * (of_method["error"] ** 2).groupby(of_method["N"]).mean() ** 0.5
-            ends = [float(np.abs(np.expm1(-own["error"])).mean())]
-            for half in (own["N"].map(by_size.quantile(0.9)), own["N"].map(t)):
-                ends += [half.mean(), (own["error"].abs() <= half).mean()]
-            rows.append((design, domain, method, int(own["runs"].iloc[0]), len(own), *ends))
+    rows = []
+    for domain in study.domains:
+        short, rest = parted(study, domain)
+        known = [
+            part.assign(short=place == 0)
+            for o in study.domains
+            if o != domain
+            for place, part in enumerate(parted(study, o))
+        ]
+        answer = new_domain(pd.concat(known), short)
+        for method, shifted in zip(METHODS, (False, True)):
+            own = np.log(rest["loss"] / answer.law.predict(rest)) - answer.shift * shifted
+            beside = answer.errors["error"] + (0.0 if shifted else answer.errors["shift"])
+            sizes = answer.errors["N"]
+            t = stdtrit(len(study.domains) - 2, 0.95) * (beside**2).groupby(sizes).mean() ** 0.5
+            ends = [float(np.abs(np.expm1(-own)).mean())]
+            for half in (rest["N"].map(beside.abs().groupby(sizes).quantile(0.9)), rest["N"].map(t)):
+                ends += [half.mean(), (own.abs() <= half).mean()]
+            rows.append((design, domain, method, short["run"].nunique(), len(own), *ends))
     columns = ["design", "domain", "method", "runs", "points", "mean_error", "half_width", "inside"]
     columns += ["half_width_t", "inside_t"]
     return pd.DataFrame(rows, columns=columns)

@@ -10,10 +10,10 @@ from functools import partial
 from importlib import import_module
 from typing import TextIO
 
-from pipeline.cli.console import LineConsole
 from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
 from pipeline.launch.exit_codes import exit_code_of
 from pipeline.question.messages import ConfigError
+from pipeline.show.console import LineConsole
 from training.run import Exit
 
 

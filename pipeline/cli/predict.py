@@ -2,20 +2,21 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 from omegaconf import MISSING, OmegaConf
 from rich.console import Console
 
-from fitting import LAWS, average, out_of_domain
+from fitting import LAWS, Estimate, average, out_of_domain
 from fitting.laws.tokens import ONE_CURVE
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
-from pipeline.cli.words import checked_settings, names_and_keys, update_settings
+from pipeline.cli.predict_domain import predict_domains
+from pipeline.cli.words import checked_settings, names_and_keys, text_keys, update_settings
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError
@@ -34,6 +35,7 @@ from training.run import Exit
 
 KEY, THIRD = "domain_ratio=", "third=FILE"
 HELP = f"""usage: cptlaw predict STUDY_FOLDER {KEY}RATIO [{THIRD}] [key=value ...] [--json]
+       cptlaw predict STUDY_FOLDER ... new=SHORT {KEY}RATIO [key=value ...] [--json]
        cptlaw predict points=FILE tokens=TOKENS [key=value ...] [--json]
 
   {KEY}     ratio of the domain corpus in the training tokens, 0 to 1, or a list: {KEY}[0.1,0.3]
@@ -46,6 +48,11 @@ HELP = f"""usage: cptlaw predict STUDY_FOLDER {KEY}RATIO [{THIRD}] [key=value ..
 It prints the loss on both corpora at the end of that run, with the 90% interval of a run that is measured, and how far
 the run lies beyond those that the laws were fitted to. Nothing is written: the study's question stays as it is.
 
+new=SHORT asks for a domain that the studies, of three domains or more, have not: by one law of their domains
+(cross-domain-k3) and short runs on the new one, of a size that they have, from 0 tokens to 2.5% of the longest run:
+  new               study of the short runs, or a table of their losses with columns run, N, D or tokens, r and loss
+It prints the loss at a quarter, a half and the end of the run that is asked about.
+
 points=FILE needs no study: a table of the losses of one model on one mixture, with D (billions of tokens) or tokens:
   tokens            how many tokens to predict the loss at, or a list: tokens=[1e9,1e10]
   columns           name that is read -> column of the file, which may be scaled: columns='{{D: step * 0.0005}}'
@@ -55,6 +62,42 @@ points=FILE needs no study: a table of the losses of one model on one mixture, w
 
 
 _TOKENS = Allowed("above 0, up to 1e18, or a list: tokens=[1e9,1e10]", above=0, at_most=1e18)
+
+
+@dataclass(frozen=True)
+class PredictedLoss:
+    """A predicted loss at the end of a run, in nats per token."""
+
+    domain_ratio: float
+    loss: float
+    low: float
+    high: float
+    """Ends of the 90% interval."""
+
+
+@dataclass(frozen=True)
+class CorpusLoss(PredictedLoss):
+    """The same on one of the study's corpora."""
+
+    corpus: str
+    before: float
+    """The loss before the run."""
+
+    @property
+    def half(self) -> float:
+        """Half the width of the interval."""
+        return (self.high - self.low) / 2
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Losses on text of neither corpus, as a combination of both."""
+
+    third: list[PredictedLoss]
+    weights: dict[str, Estimate]
+    """Corpus, or intercept -> its weight."""
+    r2: float
+    warnings: list[str]
 
 
 @dataclass
@@ -86,8 +129,9 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         return _predict_table(words, console, print_json or (lambda content: None))
     folders, keys = names_and_keys(words)
     own = [word for word in keys if word.startswith(KEY)]
+    new = text_keys(word for word in keys if word.startswith("new=")).get("new")
     problems = []
-    if len(folders) != 1:
+    if len(folders) != 1 and not (new and folders):
         problems.append(f"cptlaw predict: {len(folders)} study folders; allowed: one, see cptlaw predict --help")
     given = [key_and_value(word)[1] for word in own]
     ratios = [each for value in given for each in (value if isinstance(value, list) else [value])]
@@ -97,6 +141,9 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     problems += [f"domain_ratio: {each!r}; allowed: 0 to 1" for each in wrong]
     if problems:
         raise ConfigError(problems)
+    if new:
+        rest = [word for word in keys if word not in own and not word.startswith("new=")]
+        return predict_domains(folders, new, ratios, rest, console, print_json)
     third = [word for word in keys if word.startswith("third=")]
     question = question_of_study(Path(folders[0]), [word for word in keys if word not in (*own, *third)])
     context = context_of(question)
@@ -105,18 +152,19 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     peak = laws.question.target.peak_learning_rate
     run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens, peak {peak:g}"
     rows = [
-        {"domain_ratio": ratio, "corpus": corpus, "before": target.before[corpus]}
-        | dict(zip(("loss", "low", "high"), laws.loss(target, corpus, ratio)))
+        CorpusLoss(ratio, *laws.loss(target, corpus, ratio), corpus, target.before[corpus])
         for ratio in ratios
         for corpus in laws.corpora
     ]
     horizon = dict(_distances(laws, target))
     lines = [f"horizon: {times:.3g} times the {what} of a fitted run" for what, times in horizon.items()]
-    tables, combination = [_table(rows)], {}
+    tables, combination = [_table(rows)], dict[str, object]()
     for word in third[-1:]:
-        combination = _third_losses(laws, Path(word.partition("=")[2]), rows)
-        tables.append(_third_table(combination))
-        lines += combination.pop("warnings")
+        found = _third_losses(laws, Path(word.partition("=")[2]), rows)
+        tables.append(_third_table(found))
+        lines += found.warnings
+        weights = {name: weight._asdict() for name, weight in found.weights.items()}
+        combination = {"third": [asdict(row) for row in found.third], "weights": weights, "r2": found.r2}
     items = [question.marked(f"{run}: by {laws_used(laws.law)}"), *tables, *lines, *_newer_lines(context)]
     study = study_of(question)
     confirmed = is_followed(study, question) or Confirmation.path(study).exists()
@@ -124,12 +172,12 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     print_items([*items, f"next: cptlaw {verb} {shlex.quote(folders[0])}"], console)
     if print_json:
         asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
-        answered = {"peak": peak, "laws": {**laws.law}, "losses": rows, "horizon": horizon, **combination}
-        print_json({"schema": 1, **asked, **answered})
+        answered = {"peak": peak, "laws": {**laws.law}, "losses": [asdict(row) for row in rows], "horizon": horizon}
+        print_json({"schema": 1, **asked, **answered, **combination})
     return Exit.DONE
 
 
-def _third_losses(laws: AnsweringLaws, file: Path, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _third_losses(laws: AnsweringLaws, file: Path, rows: Sequence[CorpusLoss]) -> Combination:
     """A loss on text of neither corpus at the end of each run that is asked about, by losses that were measured.
 
     Raises:
@@ -151,39 +199,35 @@ def _third_losses(laws: AnsweringLaws, file: Path, rows: Sequence[dict[str, Any]
             f"{file}: {len(table) - len(measured)} of {len(table)} rows are of no run and step at which the study has "
             f"measured both corpora; the runs are those of points.parquet, like {laws.points['run'].iloc[-1]}"
         )
-    predicted, warnings = [], list[str]()
-    for ratio in dict.fromkeys(row["domain_ratio"] for row in rows):
-        ends = {row["corpus"]: row for row in rows if row["domain_ratio"] == ratio}
-        found = out_of_domain(measured, {side: ends[corpus]["loss"] for side, corpus in sides.items()}, intercept=True)
+    predicted, weights, r2, warnings = [], dict[str, Estimate](), float("nan"), list[str]()
+    for ratio in dict.fromkeys(row.domain_ratio for row in rows):
+        ends = {row.corpus: row for row in rows if row.domain_ratio == ratio}
+        found = out_of_domain(measured, {side: ends[corpus].loss for side, corpus in sides.items()}, intercept=True)
         loss = found.predicted["ood"]
-        halves = [found[side] * (ends[of]["high"] - ends[of]["low"]) / 2 for side, of in sides.items()]
+        halves = [found[side] * ends[of].half for side, of in sides.items()]
         half = float(np.linalg.norm([(loss.high - loss.low) / 2, *halves]))
-        predicted.append(
-            {"domain_ratio": ratio, "loss": loss.value, "low": loss.value - half, "high": loss.value + half}
-        )
-        weights = {sides.get(name, name): value._asdict() for name, value in found.values.items() if name != "r2"}
+        predicted.append(PredictedLoss(ratio, loss.value, loss.value - half, loss.value + half))
+        weights = {sides.get(name, name): value for name, value in found.values.items() if name != "r2"}
+        r2 = found["r2"]
         warnings += [line.replace("loss on pretrain", f"loss on {sides['pretrain']}") for line in found.warnings]
-    return {"third": predicted, "weights": weights, "r2": found["r2"], "warnings": [*dict.fromkeys(warnings)]}
+    return Combination(predicted, weights, r2, [*dict.fromkeys(warnings)])
 
 
-def _third_table(combination: dict[str, Any]) -> Table:
-    weights = (
-        f"{of['value']:.3f} {name} ({of['low']:.3f} to {of['high']:.3f})" for name, of in combination["weights"].items()
-    )
+def _third_table(combination: Combination) -> Table:
+    weights = (f"{of.value:.3f} {name} ({of.low:.3f} to {of.high:.3f})" for name, of in combination.weights.items())
     cells = [
-        [percent(row["domain_ratio"]), f"{row['loss']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}"]
-        for row in combination["third"]
+        [percent(row.domain_ratio), f"{row.loss:.4f}", f"{row.low:.4f} to {row.high:.4f}"] for row in combination.third
     ]
-    note = f"Loss = {' + '.join(weights)}, 90% intervals; R2 {combination['r2']:.3f}"
+    note = f"Loss = {' + '.join(weights)}, 90% intervals; R2 {combination.r2:.3f}"
     return Table("Text of neither corpus", ["domain ratio", "predicted", "90% interval"], cells, note)
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> Table:
+def _table(rows: Sequence[CorpusLoss]) -> Table:
     columns = ["domain ratio", "loss on", "before", "predicted", "change", "90% interval"]
     cells = [
         [
-            *(percent(row["domain_ratio"]), row["corpus"], f"{row['before']:.4f}", f"{row['loss']:.4f}"),
-            *(f"{row['loss'] / row['before'] - 1:+.2%}", f"{row['low']:.4f} to {row['high']:.4f}"),
+            *(percent(row.domain_ratio), row.corpus, f"{row.before:.4f}", f"{row.loss:.4f}"),
+            *(f"{row.loss / row.before - 1:+.2%}", f"{row.low:.4f} to {row.high:.4f}"),
         ]
         for row in rows
     ]

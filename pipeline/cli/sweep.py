@@ -17,7 +17,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from pipeline.cli.console import LineConsole
 from pipeline.cli.hydra_options import run_hydra
 from pipeline.goals.registry import checked, goal_of, read_question
 from pipeline.launch.exit_codes import JobError, exit_code_of
@@ -27,6 +26,7 @@ from pipeline.question.design import is_active
 from pipeline.question.loading import hydra_words
 from pipeline.question.messages import ConfigError, one_line
 from pipeline.question.schema import Question
+from pipeline.show.console import LineConsole
 from pipeline.show.tracking.mirror import track_job
 from pipeline.steps import planned_now
 from pipeline.study.context import context_of

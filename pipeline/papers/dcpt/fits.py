@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 
 from fitting import PointsError, fit, held_out
+from fitting.answers.new_domain import PARTS
+from fitting.answers.new_domain import learnability as of_run
 from fitting.parallel import over_cores
 from pipeline.papers.dcpt.points import CORPORA, DomainPoints, Scores, mean_scores, score_table, scores
 from pipeline.papers.dcpt.statements import LEVEL, STATEMENTS
@@ -31,8 +33,6 @@ SPLITS = {
 }
 """Split -> the paper's name and the title. all: judged on the points that were fitted; the others as `fitting.folds`
 has them, the mean over the folds."""
-PARTS = 200
-"""Evaluations of a run in the paper, every 1,000 of 200,000 steps; here each is a 200th of the run."""
 METHODS = {"M1": "dense", "M2": "sparse", "M3": "sectional", "M4": "decay"}
 """The paper's name of a sampling method -> policy of `training.evaluation_steps`."""
 Make = Callable[[DomainPoints], pd.DataFrame]
@@ -101,22 +101,15 @@ def cross_domain(study: DomainPoints, split: str) -> pd.DataFrame:
 
 
 def learnability(study: DomainPoints, domain: str) -> dict[str, float]:
-    """k1, k2 and k3 of a domain: loss before training, decrease over the first 5 parts, curvature over the first 11.
+    """k1, k2 and k3 of a domain, by the smallest model at the ratio nearest to a half, on the domain's own corpus.
 
-    Of the smallest model at the ratio nearest to a half, on the domain's own corpus. Between two evaluations the loss
-    is interpolated linearly.
-
-    Source: Que et al. 2024, sec. 3.2, eq. 57, 58; the paper does not say where it is measured.
+    Source: Que et al. 2024, sec. 3.2; the paper does not say where they are measured.
     """
     points = study.measured(domain, "D")
     points = points[points["N"] == points["N"].min()]
-    ratio = min(points["r"].unique(), key=lambda r: abs(r - 0.5))
-    run = points[points["r"] == ratio].sort_values("step")
+    run = points[points["r"] == min(points["r"].unique(), key=lambda r: abs(r - 0.5))].sort_values("step")
     run = run[run["run"] == run["run"].iloc[0]]
-    part = run["step"].max() / PARTS
-    at = np.interp(part * np.array([0, 1, 5, 10, 11]), run["step"], run["loss"])
-    # The sum of eq. 58 telescopes.
-    return {"k1": at[0], "k2": at[0] - at[2], "k3": ((at[4] - at[3]) - (at[1] - at[0])) / 10}
+    return of_run(run["step"].to_list(), run["loss"].to_list(), run["step"].max() / PARTS)
 
 
 def every_domain(study: DomainPoints, corpus: str) -> pd.DataFrame:

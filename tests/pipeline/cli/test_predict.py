@@ -1,17 +1,22 @@
 """Predictions of a study's laws from the command line: those of its recommendation, and of runs beyond it."""
 
+import dataclasses
 import json
 import math
 import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from pyarrow import compute, parquet
+from pyarrow import array, compute, parquet
 
 from pipeline.cli.main import run
+from pipeline.goals.registry import load_question
 from pipeline.study.artifacts import Recommendation
-from pipeline.study.folder import Study
+from pipeline.study.collect import points_of
+from pipeline.study.folder import Study, question_yaml
+from tests.pipeline.small import refused
 
 pytestmark = pytest.mark.slow
 KEPT = Path(__file__).parents[3] / "docs/results/base-model-medical"
@@ -108,3 +113,59 @@ def test_runs_that_the_fits_have_not_read_are_counted(study: Study, tmp_path: Pa
     assert run(words) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"1 newer run is not in these fits: give cptlaw collect {folder}, then cptlaw fit {folder}" in said
+
+
+@pytest.fixture(scope="module")
+def parted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kept study of six domains, parted: `known` has three, code.csv a run of the smallest model on a fourth."""
+    folder, kept = tmp_path_factory.mktemp("parted"), KEPT.parent / "dcpt-six-small"
+    table, points = parquet.read_table(kept / "points.parquet"), points_of(kept / "points.parquet")
+    on_code = points["mixture.code"].fillna(0.0) > 0
+    half = on_code & (points["phase"] == "continual") & (points["N"] == points["N"].min()) & (points["r"] == 0.5)
+    question = load_question(kept / "study.yaml", [])
+    corpora = dataclasses.replace(question.corpora, domain="math", domains=["math", "law", "chemistry"])
+    (folder / "known").mkdir()
+    parquet.write_table(table.filter(array(~on_code)), folder / "known" / "points.parquet")
+    (folder / "known" / "study.yaml").write_text(
+        question_yaml(dataclasses.replace(question, corpora=corpora, dense={}))
+    )
+    one = points[half & (points["corpus"] == "code")]
+    one = one[one["run"] == one["run"].iloc[0]]
+    one[["run", "corpus", "N", "D", "r", "loss"]].to_csv(folder / "code.csv", index=False)
+    return folder
+
+
+def test_a_new_domain_is_predicted_from_others_and_a_short_run(parted: Path, capsys) -> None:
+    measured = points_of(KEPT.parent / "dcpt-six-small" / "points.parquet")
+    measured = measured[(measured["corpus"] == "code") & (measured["N"] == measured["N"].max())]
+    words = ["predict", str(parted / "known"), f"new={parted / 'code.csv'}", "domain_ratio=[0.2,0.8]", "--json"]
+    capsys.readouterr()
+    assert run([*words, "target.steps=400"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["known"] == ["math", "law", "chemistry"]
+    errors = []
+    for row in found["losses"]:
+        near = measured[(measured["r"] == row["domain_ratio"]) & (measured["D"] * 1e9 >= 0.99 * row["tokens"])]
+        loss = near.sort_values("D")["loss"].iloc[0]
+        errors.append(abs(row["loss"] / loss - 1))
+        assert row["low"] < loss < row["high"]
+    assert len(errors) == 6
+    assert sum(errors) / 6 < 0.025
+    assert found["horizon"] == pytest.approx({"tokens": 1.0, "parameters": 1.0})
+
+
+def test_mistakes_about_a_new_domain(parted: Path, tmp_path: Path, capsys) -> None:
+    def predict(new: object, code: int, *more: str) -> str:
+        return refused(["predict", str(parted / "known"), f"new={new}", "domain_ratio=0.5", *more], capsys, code)
+
+    assert "both have math" in predict(parted / "known", 2)
+    table = pd.read_csv(parted / "code.csv")
+    table.drop(columns="r").to_csv(file := tmp_path / "code.csv", index=False)
+    assert "no column r; allowed: run, N, D, r, loss" in predict(file, 3)
+    table.assign(r=0.0).to_csv(file, index=False)
+    assert "no losses on code of runs that train on it" in predict(file, 3)
+    table.assign(N=1.0).to_csv(file, index=False)
+    assert "math: no run of 1000 million parameters, as the short one has" in predict(file, 2)
+    table[table["D"] > 0].to_csv(file, index=False)
+    assert "k1 and k2 need 0 and" in predict(file, 2)
+    assert "does not exist" in predict(tmp_path / "none.csv", 3)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from pipeline.cli.console import LineConsole
 from pipeline.launch import local
+from pipeline.show.console import LineConsole
 from pipeline.study.folder import PlannedRun, Study
 from pipeline.study.status import RunStatus, statuses
 from tests.conftest import tiny_spec
