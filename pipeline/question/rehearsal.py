@@ -23,6 +23,8 @@ TOLERANCE = 0.99
 """Of the general loss: no loss of a tiny model rises so far, so that there is an answer, and runs that confirm it."""
 LONGEST = 120
 """Steps of the longest run."""
+EVALUATIONS = 40
+"""Of a run, where it is evaluated every so many steps: at every step they take longer than the steps do."""
 BATCH, LENGTH, WINDOWS, VOCABULARY = 4, 64, 8, 1024
 BYTES = 2_000_000
 """Of each corpus."""
@@ -150,6 +152,9 @@ def _make_runs_short(config: Any) -> Iterator[str]:
     config.sequence_length = min(config.sequence_length, LENGTH)
     for node in (*phases, config.weights, config.variants, config.law, config.tables):
         _scale(node, factor)
+    for owner in owners:
+        if every := owner.get("evaluation", {}).get("every"):
+            owner.evaluation.every = max(every, (owner.get("steps") or target.steps) // EVALUATIONS)
     config.transfer_steps = _scaled(config.transfer_steps, factor)
     after = target.steps * target.global_batch * config.sequence_length
     for key in ("domain_tokens", "most_tokens", "flops"):
