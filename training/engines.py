@@ -73,7 +73,7 @@ def build_engine(
     torch.set_num_threads(threads)
     attention, _, variant = engine.partition("-")
     precision, by_token = spec.precision, spec.reweighting is not None
-    if attention == "sdpa" and end_of_text is None and spec.objective.kind == "causal":
+    if attention == "sdpa" and spec.objective.kind == "causal":
         attention = CAUSAL
     network = build_model(spec.model, attention, None, objective=spec.objective.kind)
     if variant == "compiled":

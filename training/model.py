@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 from transformers.initialization import no_init_weights
+from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.modeling_utils import AttentionInterface
@@ -34,6 +36,8 @@ _UNUSED = re.compile(r"(^|\.)(pooler|cls\.seq_relationship)\.|(inv_freq|position
 
 CAUSAL = "cptlaw_causal"
 """Name of `causal_attention` where transformers asks for an attention implementation."""
+_BLOCK = 128
+"""Tokens of which FlexAttention sees or skips the scores together."""
 
 
 def causal_attention(
@@ -44,23 +48,56 @@ def causal_attention(
     attention_mask: torch.Tensor | None,
     *,
     sliding_window: int | None = None,
+    document_starts: torch.Tensor | None = None,
     **options: Any,
-) -> tuple[torch.Tensor, None]:
-    """transformers' sdpa for whole sequences without padding: no mask, so that flash kernels serve, or the window's.
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """transformers' sdpa for whole sequences without padding: no mask, so that flash kernels serve.
 
+    Within a window, or documents by the (n, T) start of each token's, FlexAttention serves on a GPU, a mask elsewhere.
     transformers makes no mask for an implementation that has none registered. Its own code for sdpa reads a tensor on
     the host in each forward pass, and under a trace makes a (n, 1, T, T) mask, which flash kernels do not take.
     """
     length = query.shape[2]
-    mask = None
+    position, first = torch.arange(length, device=query.device), document_starts
     if sliding_window and sliding_window < length:
-        position = torch.arange(length, device=query.device)
-        distance = position[:, None] - position
-        mask = ((distance >= 0) & (distance < sliding_window))[None, None]
-    return sdpa_attention_forward(module, query, key, value, mask, **options)
+        of_window = (position - sliding_window + 1)[None]
+        first = of_window if first is None else torch.maximum(first, of_window)
+    if first is None:
+        return sdpa_attention_forward(module, query, key, value, None, **options)
+    if _has_blocks(query):
+        # Under autocast rotated queries and keys are fp32, which sdpa casts by itself.
+        query, key = query.to(value.dtype), key.to(value.dtype)
+        return flex_attention_forward(module, query, key, value, _block_mask(first.expand(len(query), -1)), **options)
+    mask = (position <= position[:, None]) & (position >= first[..., None])
+    return sdpa_attention_forward(module, query, key, value, mask[:, None], **options)
 
 
 AttentionInterface.register(CAUSAL, causal_attention)
+
+
+def _has_blocks(query: torch.Tensor) -> bool:
+    """Whether FlexAttention computes a gradient of such queries."""
+    return query.device.type == "cuda" and query.shape[-1] >= 16
+
+
+def _block_mask(first: torch.Tensor) -> BlockMask:
+    """Attention from `first`, (n, T) and not decreasing, up to each token; no scores are looked at to make it."""
+    length = first.shape[1]
+    block = torch.arange(-(-length // _BLOCK), device=first.device)
+    rows = functional.pad(first, (0, len(block) * _BLOCK - length), value=length).unflatten(1, (-1, _BLOCK))
+    low, high = rows.aminmax(dim=-1, keepdim=True)
+    whole = (block < block[:, None]) & (high <= block * _BLOCK)
+    cut = (block <= block[:, None]) & (low // _BLOCK <= block) & ~whole
+
+    def listed(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        order = blocks.int().argsort(dim=-1, descending=True, stable=True)
+        return blocks.sum(-1, dtype=torch.int32)[:, None], order.int()[:, None]
+
+    def sees(sequence: torch.Tensor, _: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return (key <= query) & (key >= first[sequence, query])
+
+    sizes = {"BLOCK_SIZE": _BLOCK, "seq_lengths": (length, length)}
+    return BlockMask.from_kv_blocks(*listed(cut), *listed(whole), mask_mod=sees, **sizes)
 
 
 def build_model(
@@ -70,7 +107,8 @@ def build_model(
 
     Args:
         model: the architecture's transformers configuration fields, with model_type.
-        attention, objective: sdpa, eager or `CAUSAL`; causal or masked, which decides the head.
+        attention, objective: sdpa, eager or `CAUSAL`, where the architecture has that, else what it has; causal or
+            masked, which decides the head.
         seed: of the weights, which are the same on every machine and for either attention; None: weights without
             values, which take neither time nor memory before they are set.
 
@@ -89,6 +127,11 @@ def build_model(
     if seed is not None:
         torch.manual_seed(seed)
     try:
+        kind = _CLASSES[objective]._model_mapping.get(type(config), PreTrainedModel)
+        if not kind._supports_sdpa or getattr(config.get_text_config(), "attn_logit_softcapping", None):
+            attention = "eager"
+        elif attention == CAUSAL and not kind._supports_attention_backend:
+            attention = "sdpa"  # It would get no mask, and its own code would see the tokens to come.
         with contextlib.nullcontext() if seed is not None else no_init_weights():
             # Without dtype, transformers 5 creates bf16 weights where the configuration names bf16.
             network = _CLASSES[objective].from_config(

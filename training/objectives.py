@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from training.model import CAUSAL
 from training.parameters import CHUNK
 from training.sampling import GOLDEN, mixed
 from training.spec import Objective
@@ -80,7 +81,7 @@ def sequence_losses(
         Tensor (n,) of fp32, or (n, T) by token.
     """
     with _autocast(tokens, precision):
-        logits = model(**_inputs(tokens, end_of_text)).logits
+        logits = model(**_inputs(model, tokens, end_of_text)).logits
     return _cross_entropy(logits, tokens[:, 1:], by_token)
 
 
@@ -113,7 +114,7 @@ def sequence_losses_of_head(
     matrix = model.get_output_embeddings()
     assert matrix is not None
     with _autocast(tokens, precision):
-        hidden = model.base_model(**_inputs(tokens, end_of_text)).last_hidden_state
+        hidden = model.base_model(**_inputs(model, tokens, end_of_text)).last_hidden_state
     return head(hidden, matrix.weight, tokens[:, 1:], precision, by_token)
 
 
@@ -205,12 +206,16 @@ def _autocast(tensor: torch.Tensor, precision: str) -> torch.autocast:
     return torch.autocast(tensor.device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def _inputs(tokens: torch.Tensor, end_of_text: int | None) -> dict[str, torch.Tensor | bool]:
+def _inputs(model: torch.nn.Module, tokens: torch.Tensor, end_of_text: int | None) -> dict[str, torch.Tensor | bool]:
     inputs: dict[str, torch.Tensor | bool] = {"input_ids": tokens[:, :-1], "use_cache": False}
     if end_of_text is None:
         return inputs
-    # transformers keeps attention inside documents where positions start again.
-    return inputs | {"position_ids": document_positions(tokens[:, :-1], end_of_text)}
+    # transformers keeps attention inside documents where positions start again, `CAUSAL` where it is told starts.
+    position = document_positions(tokens[:, :-1], end_of_text)
+    inputs["position_ids"] = position
+    if getattr(model.config, "_attn_implementation", "") == CAUSAL:
+        inputs["document_starts"] = torch.arange(position.shape[1], device=position.device) - position
+    return inputs
 
 
 def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor, by_token: bool) -> torch.Tensor:

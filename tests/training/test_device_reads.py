@@ -1,17 +1,26 @@
 """What a GPU would be given: attention without a mask, and a step that reads nothing on the host."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.nn import functional
+from torch.nn.attention import flex_attention
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from transformers import PreTrainedModel
 
+import training.model
 from tests.conftest import SHAPE, tiny_spec
 from training import objectives
 from training.devices.single import Devices
 from training.model import CAUSAL, build_model
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*grad attribute of a Tensor that is not a leaf:UserWarning")
 LENGTH = 16
 SHAPES = {
     "qwen2": SHAPE,
@@ -30,6 +39,12 @@ def _tokens() -> torch.Tensor:
     return torch.randint(0, 64, (3, LENGTH + 1), generator=torch.Generator().manual_seed(0))
 
 
+def _compile(model: PreTrainedModel, backend: Callable[..., Any]) -> None:
+    for block in model.modules():
+        if type(block).__name__ in (model._no_split_modules or ()):
+            block.compile(dynamic=False, backend=backend)
+
+
 @shapes
 def test_attention_has_no_mask_but_a_windows_and_gives_the_losses_of_transformers(shape, monkeypatch) -> None:
     attention, seen = functional.scaled_dot_product_attention, []
@@ -45,7 +60,6 @@ def test_attention_has_no_mask_but_a_windows_and_gives_the_losses_of_transformer
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*grad attribute of a Tensor that is not a leaf:UserWarning")
 @shapes
 def test_compiled_layers_attend_without_a_mask_too(shape) -> None:
     seen = []
@@ -58,12 +72,57 @@ def test_compiled_layers_attend_without_a_mask_too(shape) -> None:
         return graph.forward
 
     model = build_model(shape, CAUSAL, seed=0)
-    for block in model.modules():
-        if type(block).__name__ in (model._no_split_modules or ()):
-            block.compile(dynamic=False, backend=backend)
+    _compile(model, backend)
     objectives.sequence_losses(model, _tokens(), "bf16").sum().backward()
     torch._dynamo.reset()
     assert seen == (WINDOW if "sliding_window" in shape else []) + [(None, True)]
+
+
+def test_attention_of_an_architecture_without_sdpa_sees_no_later_token() -> None:
+    # Their own code needs the mask that transformers makes for the implementations that it knows.
+    for kind in ("bloom", "xglm", "gpt_oss", "gemma2"):
+        shape = SHAPE | {"model_type": kind, "vocab_size": 64, "attn_logit_softcapping": 5.0}
+        ours, eager = (
+            objectives.sequence_losses(build_model(shape, attention, seed=0), _tokens(), "fp32")
+            for attention in (CAUSAL, "eager")
+        )
+        torch.testing.assert_close(ours, eager, msg=kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@shapes
+def test_documents_attend_by_blocks_of_scores_that_no_mask_lists(shape, precision, monkeypatch) -> None:
+    monkeypatch.setattr(training.model, "_has_blocks", lambda _: True)
+    monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)  # What is traced is computed plainly.
+    length, window = 272, 150
+    shape = shape | ({"sliding_window": window} if "sliding_window" in shape else {}) | {"n_positions": length}
+    tokens = torch.randint(1, 64, (3, length + 1), generator=torch.Generator().manual_seed(0))
+    tokens[0, [5, 60, 140, 200]] = tokens[1, 128] = 0  # An end is at the border of a block, the third has none.
+    names, large = [], []
+
+    def noted(graph: torch.fx.GraphModule, _: object):
+        for node in graph.graph.nodes:
+            shown = [one for one in tree_iter(node.meta.get("val")) if isinstance(one, torch.Tensor)]
+            large.extend(one.shape for one in shown if list(one.shape[-2:]) == [length, length])
+            names.append(str(node.target))
+        return make_boxed_func(graph)
+
+    def result(attention: str) -> torch.Tensor:
+        network = build_model(shape, attention, seed=0)
+        if attention == CAUSAL:
+            _compile(network, aot_autograd(fw_compiler=noted, bw_compiler=noted))
+        losses = objectives.sequence_losses(network, tokens, precision, end_of_text=0)
+        losses.sum().backward()
+        gradients = torch.cat([value.grad.flatten() for value in network.parameters() if value.grad is not None])
+        return torch.cat([losses.detach() / losses.mean().item(), gradients / gradients.norm()])
+
+    ours, masked = result(CAUSAL), result("sdpa")
+    torch._dynamo.reset()
+    assert (ours - masked).norm() < (1e-5 if precision == "fp32" else 0.02)
+    assert not large
+    assert not [name for name in names if "scalar_dense" in name or "nonzero" in name or "scaled_dot" in name]
+    assert names.count("flex_attention") == names.count("flex_attention_backward") > 0
 
 
 @shapes
