@@ -94,6 +94,23 @@ def test_the_stages_of_a_search_for_weights_follow_each_other(
     assert all(len(attempts(study.runs / planned.name)) == 1 for planned in study.read_plan())
 
 
+# Eight jobs, each of which loads the libraries: over a minute, so CI does not run it.
+@pytest.mark.rehearsal
+def test_a_papers_experiment_is_rehearsed_through_the_cluster(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["experiment=dynamics-paper-open", "rehearsal=true", "launcher=slurm", f"studies={tmp_path}"]
+    words.append(f"data={tmp_path / 'data'}")
+    assert run(["prepare", *words]) == 0
+    assert run(["train", *words]) == 0
+    study = Study(tmp_path / "dynamics-paper-open-rehearsal")
+    wait_until(lambda: _ended(cluster, study), 600, lambda: _logs(study))
+    assert {study.state(planned) for planned in study.read_plan()} == {"done"}
+    assert "Rehearsal, no result: " in (study.folder / "report.html").read_text()
+    assert run(["tables", str(study.folder)]) == 0
+    assert "dynamics-figure-18" in capsys.readouterr().out
+
+
 def test_a_requeued_job_continues_and_a_cancelled_one_does_not(
     cluster: Cluster, prepared: list[str], tmp_path: Path
 ) -> None:

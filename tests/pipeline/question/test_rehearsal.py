@@ -1,5 +1,6 @@
 """A rehearsal is the same question in small: every experiment has one, which says what it changed."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from pipeline.plan.runs import estimate
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import models
 from pipeline.question.rehearsal import BATCH, BYTES, LENGTH, LONGEST, TOLERANCE
-from pipeline.study.artifacts import Recommendation
-from pipeline.study.folder import Study, question_yaml
+from pipeline.study.folder import question_yaml, study_of
 from tests.conftest import write_text
 from tests.pipeline.small import refused
+
+IN_CI = ("autoscale-paper-bert", "dynamics-paper-open")
+"""Experiments whose rehearsal takes some 20 seconds on two free cores."""
 
 
 @pytest.mark.parametrize("name", options("experiment"))
@@ -98,19 +101,27 @@ def test_a_study_is_rehearsed_from_its_start_or_not_at_all(tmp_path: Path) -> No
         load_question(file, ["rehearsal=true"])
 
 
-@pytest.mark.slow
+def _cases() -> Iterator[object]:
+    """CI has time for the shortest ones. One minute to ten each, an hour in all: python -m pytest -m rehearsal."""
+    for name in options("experiment"):
+        marks = [pytest.mark.slow, *([] if name in IN_CI else [pytest.mark.rehearsal])]
+        yield pytest.param(name, [], marks=marks, id=name)
+    words = ["mixture.domain_ratio=[0.1,0.5,0.9]", "mixture.replicates=1", "confirm.around=[-0.3]", "confirm.seeds=1"]
+    yield pytest.param("usages-small", words, marks=pytest.mark.slow, id="usages of three ratios")
+
+
+@pytest.mark.parametrize(("name", "more"), [*_cases()])
 def test_a_rehearsal_ends_with_a_report_that_says_what_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["experiment=usages-small", "rehearsal=true", f"studies={tmp_path}", f"data={tmp_path / 'data'}"]
-    words += ["mixture.domain_ratio=[0.1,0.5,0.9]", "mixture.replicates=1", "confirm.around=[-0.3]", "confirm.seeds=1"]
+    monkeypatch.delenv("CPTLAW_CORPORA", raising=False)
+    words = [f"experiment={name}", "rehearsal=true", f"studies={tmp_path}", f"data={tmp_path / 'data'}", *more]
     assert run(["quickstart", *words]) == 0
     shown = capsys.readouterr().out
-    assert "usages-rehearsal: rehearsal, no result" in shown
-    assert "tiny-qwen2-32 for qwen2-0.05m" in shown
-    folder = tmp_path / "usages-rehearsal"
-    assert Recommendation.path(Study(folder)).exists()
-    assert "Rehearsal, no result: " in (folder / "report.html").read_text()
-    assert run(["tables", str(folder)]) == 0
-    assert "rehearsal, no result: " in (folder / "tables.md").read_text()
-    assert "a rehearsal, whose numbers say nothing" in refused(["export", str(folder), "format=trl"], capsys, 2)
+    study = study_of(read_question(words))
+    assert f"{study.folder.name}: rehearsal, no result" in shown
+    assert "-32 for " in shown
+    assert "Rehearsal, no result: " in (study.folder / "report.html").read_text()
+    assert run(["tables", str(study.folder)]) == 0
+    assert "rehearsal, no result: " in (study.folder / "tables.md").read_text()
+    assert "a rehearsal, whose numbers say nothing" in refused(["export", str(study.folder), "format=trl"], capsys, 2)
