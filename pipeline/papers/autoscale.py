@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fitting import PointsError
-from pipeline.goals.weights.artifacts import WeightsConfirmation
+from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.papers.table import PaperStudy, StudyReader, Table
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from training.durable import read_json
@@ -33,6 +33,8 @@ class Weighed:
     """Methods whose weights the question gives, in the place of LLaMA's."""
     scores: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """Method -> task -> score of each seed, as `cptlaw evaluate` left them; empty: none were evaluated."""
+    search: tuple[WeightsRecommendation, pd.DataFrame] | None = None
+    """The search for them, and the points of all runs; None: no figures."""
 
     def named(self, method: str) -> str:
         """A method's name in the tables."""
@@ -185,7 +187,8 @@ def _read(source: PaperStudy) -> Weighed:
             for task, metrics in (read_json(last)["results"] if last else {}).items():
                 if "acc" in metrics:
                     results.setdefault(row.method, {}).setdefault(task, []).append(metrics["acc"])
-    return Weighed(comparison, tuple(source.question.weights.given), results)
+    search = WeightsRecommendation.read(source.study), source.points
+    return Weighed(comparison, tuple(source.question.weights.given), results, search)
 
 
 def _summary(source: PaperStudy) -> str:

@@ -7,12 +7,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from pipeline.goals.registry import question_of_study
 from pipeline.goals.weights.artifacts import MethodResult, SpeedUp, WeightsConfirmation, WeightsTarget
 from pipeline.papers import autoscale
 from pipeline.papers.autoscale import READING, Weighed
+from pipeline.papers.figures import figures
 from pipeline.papers.make import tables_of
 from pipeline.papers.table import PaperStudy
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
+from pipeline.study.folder import Study
 from tests.pipeline.goals.weights.weights_study import whole_study
 
 LOSSES = {"autoscale": (1.0, 3.0), "uniform": (2.5, 1.0), "half": (2.0, 2.4), "doremi": (2.2, 2.2)}
@@ -103,3 +106,12 @@ def test_scores_are_read_where_evaluate_left_them(papers: Path, tmp_path: Path) 
         assert ours["autoscale", "Avg"] == pytest.approx(0.51 + noise)
         assert one.verdict == verdict
     assert "averages lie within 0.0100, less than twice the 0.0816 of chance" in one.why
+
+
+def test_a_search_for_weights_is_drawn_as_in_the_paper() -> None:
+    folder = Path(__file__).parents[3] / "docs/results/autoscale-unequal"
+    source = PaperStudy(Study(folder), question_of_study(folder, []))
+    drawn = figures({"weights": READING.read(source)}, [])
+    numbers = [caption.partition(":")[0].removeprefix("AutoScale figure ") for caption, _ in drawn]
+    assert numbers == ["2, 10", "6, 11", "7", "8", "9"]
+    assert all(panel.spec["data"] for _, figure in drawn for panel in figure.panels)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pipeline.papers.dynamics import facts, fits
-from pipeline.papers.dynamics.points import CORPORA, READING, FitRequest, ScheduleStudy, fitted, lambda_of
+from pipeline.papers.dynamics.points import READING, FitRequest, ScheduleStudy, fitted, lambda_of
 from pipeline.papers.dynamics.tables import TABLES
 from pipeline.papers.figures import figures
 from pipeline.papers.make import tables_of
@@ -219,6 +219,10 @@ def test_the_paper_is_found_and_read() -> None:
 
 
 def test_schedules_are_drawn_with_their_predictions(schedules: ScheduleStudy) -> None:
-    drawn = dict(figures({"dynamics": schedules}, []))
-    assert [caption.partition(":")[0] for caption in drawn] == ["Dynamics figure 2", "Dynamics figure 10"]
-    assert all(len(figure.panels) == len(CORPORA) for figure in drawn.values())
+    names = [f"dynamics-figure-{number}" for number in ("5", "6", "7", "7c", "8")]
+    results = tables_of({"dynamics": schedules}, names, None)
+    drawn = {caption.partition(":")[0]: figure for caption, figure in figures({"dynamics": schedules}, results)}
+    numbers = [name.removeprefix("Dynamics figure ") for name in drawn]
+    assert numbers == ["1", "2, 14", "3, 16", "10", "12", "19", "20", "5", "6", "7", "7c", "8"]
+    for figure in drawn.values():
+        assert all(panel.spec["data"] for panel in figure.panels)
