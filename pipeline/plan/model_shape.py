@@ -7,6 +7,8 @@ from pathlib import Path
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import ModelConfig
 from pipeline.study.context import Context
+from training.corpora.hub import hub_reason
+from training.corpora.locations import first_line
 from training.corpora.tokenizer import load_tokenizer
 from training.spec import Architecture, Objective, SpecError
 
@@ -108,6 +110,6 @@ def hub_directory(key: str, name: str, revision: str | None, files: tuple[str, .
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
         at = f" at {revision}" if revision else ""
-        reason = str(error).strip().splitlines()[0]
+        reason = hub_reason(error) or first_line(error)
         raise SpecError(f"{key}: {name}{at}: neither a folder nor available from the hub{offline}: {reason}") from None
     return snapshot, snapshot.name

@@ -159,26 +159,27 @@ def _checked_name(name: str) -> str:
 @contextlib.contextmanager
 def _refused(name: str) -> Iterator[None]:
     """Turn an error of `datasets` or the hub into one line; its type depends on file format, network and version."""
-    from huggingface_hub import errors
-
     try:
         yield
     except CorpusError:
         raise
     except Exception as error:
-        chain: list[BaseException] = [error]
-        while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
-            chain.append(cause)
-        message = first_line(error)
-        if any(isinstance(one, errors.GatedRepoError) for one in chain):
-            reason = "gated; accept its terms on its page and log in with hf auth login"
-        elif any(isinstance(one, errors.RepositoryNotFoundError | errors.RevisionNotFoundError) for one in chain):
-            reason = f"no such data set or revision on the hub, or not yours to read ({message})"
-        elif any(isinstance(one, ConnectionError | TimeoutError) or type(one).__module__ in _HTTP for one in chain):
-            reason = (
-                f"the Hugging Face hub cannot be reached ({message}); go online, or set HF_HUB_OFFLINE=1 if it is in "
-                "the cache, or name a local folder"
-            )
-        else:
-            reason = f"cannot be read by datasets ({message})"
+        reason = hub_reason(error) or f"cannot be read by datasets ({first_line(error)})"
         raise CorpusError(f"{name}: {reason}") from error
+
+
+def hub_reason(error: Exception) -> str | None:
+    """Why the hub does not give a data set or model, and the remedy; None: for another reason."""
+    from huggingface_hub import errors
+
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
+        chain.append(cause)
+    if any(isinstance(one, errors.GatedRepoError) for one in chain):
+        return "gated; accept its terms on its page and log in with hf auth login"
+    if any(isinstance(one, errors.RepositoryNotFoundError | errors.RevisionNotFoundError) for one in chain):
+        return f"no such name or revision on the hub, or not yours to read ({first_line(error)})"
+    if any(isinstance(one, ConnectionError | TimeoutError) or type(one).__module__ in _HTTP for one in chain):
+        remedy = "go online, or set HF_HUB_OFFLINE=1 if it is in the cache, or name a local folder"
+        return f"the Hugging Face hub cannot be reached ({first_line(error)}); {remedy}"
+    return None

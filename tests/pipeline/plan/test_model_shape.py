@@ -2,6 +2,8 @@
 
 import dataclasses
 import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -94,3 +96,39 @@ def test_kept_weights_give_plain_transformers_the_same_logits(name: str, manifes
     assert tied == preset(name).tie_word_embeddings
     if narrow.rope_theta:
         assert again.config.rope_parameters["rope_theta"] == narrow.rope_theta
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a/gated", "log in with hf auth login"),
+        ("a/none", "no such name"),
+        ("a/closed", "cannot be reached .* go online"),
+    ],
+)
+def test_a_hub_that_does_not_give_a_model_says_what_to_do(
+    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            gated = "gated" in self.path
+            self.send_response(403 if gated else 404)
+            self.send_header("X-Error-Code", "GatedRepo" if gated else "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *words: object) -> None:
+            """Nothing is printed."""
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        if name != "a/closed":
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        else:
+            server.server_close()
+        with pytest.raises(SpecError, match=f"^model.path: {name}: neither a folder nor .*{words}"):
+            directory_of(ModelConfig(name="hf", path=name))
+        if name != "a/closed":
+            server.shutdown()
