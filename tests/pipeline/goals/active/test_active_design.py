@@ -1,6 +1,7 @@
 """Rounds of chosen runs on losses from a known law: what is chosen, when it stops, and stops at any moment."""
 
 import dataclasses
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -90,6 +91,15 @@ def test_rounds_end_at_the_tolerance(ended: tuple[Context, Study]) -> None:
     assert {run.model for run in study.read_plan() if run.role == "pretrain"} == models
     assert "tolerance reached" in rounds[-1].line()
     assert next_round(setting) is None
+
+
+def test_runs_for_a_large_run_are_apart_in_ratio_as_long_as_they_can_be(tmp_path: Path) -> None:
+    words = ["ladder=[]", "large.tokens=1e6", "large.lengths=[0.5,1]", "design.budget=4e13", "design.tolerance=0.001"]
+    rounds = all_rounds(setting_of(tmp_path, *words, "design.ratios=[0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9]"), 3)
+    ratios = sorted(run.domain_ratio for one in rounds for run in one.chosen)
+    # By the laws alone .5, .7, .3 and .4 come first.
+    assert len(ratios) == 3
+    assert all(other - one > 0.29 for one, other in itertools.pairwise(ratios))
 
 
 def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
