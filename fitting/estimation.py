@@ -15,7 +15,7 @@ from fitting.schedule import Schedules
 from fitting.solver.lbfgs_grid import LbfgsGrid
 from fitting.solver.multi_start import VarPro
 from fitting.solver.newton import huber, refine
-from fitting.solver.prepare import Data, Prepared, prepare
+from fitting.solver.prepare import Data, Prepared, prepare_problem
 from fitting.solver.problem import DELTA, Problem
 from fitting.uncertainty.bootstrap import noise_between_seeds, resample
 from fitting.uncertainty.horizon import Reach, reach
@@ -68,7 +68,7 @@ def fit(
     """
     solver = _solver(method, law, few)
     data = Data(schedules, point_weights, delta, dict(fix or {}), tuple(unknown), few)
-    prepared = prepare(points, law, data)
+    prepared = prepare_problem(points, law, data)
     minimum = solver.solve(prepared.problem)
     problem = minimum.problem
     optimum = Optimum(problem, minimum.theta, minimum.objective, prepared.runs, prepared.names)
@@ -117,7 +117,7 @@ def fit_shared(
     if points[by].isna().any() or points.empty:
         raise PointsError(f"column {by} must name the corpus of every point: {int(points[by].isna().sum())} have none")
     data = Data(schedules, point_weights, delta, dict(fix or {}), tuple(unknown), few)
-    one = prepare(points, law, data).problem.law
+    one = prepare_problem(points, law, data).problem.law
     _check_shared(one, shared)
 
     numbers, codes = pd.factorize(points[by], sort=True)
@@ -130,7 +130,7 @@ def fit_shared(
     everywhere = {f"{name}[{code}]": value for name, value in data.fix.items() for code in codes} | dict(data.fix)
     of_all = {"fix": {name: value for name, value in everywhere.items() if name in in_joint}, "unknown": ()}
     started = _with_starts(joint, one, shared, codes, _separate_fits(points, one, len(codes), data))
-    prepared = prepare(points, started, replace(data, point_weights=point_weights, **of_all))
+    prepared = prepare_problem(points, started, replace(data, point_weights=point_weights, **of_all))
     # Slow progress of one corpus is small beside the joint objective, so the usual tolerance would stop too early.
     minimum = solver.solve(prepared.problem)
     theta, objective = refine(minimum.problem, minimum.theta, tolerance=1e-13)
@@ -169,7 +169,7 @@ def _separate_fits(points: pd.DataFrame, one: Law, count: int, data: Data) -> li
     data, fits = replace(data, point_weights=None, unknown=()), []
     for g in range(count):
         try:
-            problem = prepare(points[points[GROUP] == g], one, data).problem
+            problem = prepare_problem(points[points[GROUP] == g], one, data).problem
             fits.append(problem.parameters(VarPro().solve(problem).theta))
         except PointsError:
             fits.append({})

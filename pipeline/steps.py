@@ -15,7 +15,7 @@ from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
 from pipeline.plan.machine import measure_machine
 from pipeline.plan.memory import memory_lines
-from pipeline.plan.prepare import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
+from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
 from pipeline.plan.runs import by_domain, estimate
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
 from pipeline.question.messages import ConfigError

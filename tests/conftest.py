@@ -13,7 +13,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import Source, TokenizerChoice, prepare
+from training.corpora.prepare import Source, TokenizerChoice, tokenise_corpora
 from training.evaluation_steps import EvaluationPolicy
 from training.schedule import Piece
 from training.spec import Initial, RunSpec
@@ -70,7 +70,9 @@ def manifest(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     """Both corpora, tokenised."""
     sources = {name: Source(kind="files", path=str(texts / name)) for name in ("general", "code")}
     folder = tmp_path_factory.mktemp("data")
-    return prepare(sources, TokenizerChoice(vocabulary=300), folder, validation_ratio=0.1, progress=lambda _: None)
+    return tokenise_corpora(
+        sources, TokenizerChoice(vocabulary=300), folder, validation_ratio=0.1, progress=lambda _: None
+    )
 
 
 def tiny_spec(**changes: Any) -> RunSpec:

@@ -19,7 +19,7 @@ import fitting
 from docs.studies.design_pools import Pool, pools
 from docs.studies.law_errors import RESULTS
 from fitting.design.answer_draws import answer_draws, losses_at
-from fitting.design.design import COST_POWER, Task, prepare
+from fitting.design.design import COST_POWER, Task, design_task
 from fitting.design.features import Features
 from fitting.design.inputs import LossColumn, Points, Runs, read_outputs, read_points, run_rows, thinned
 from fitting.design.selection import Draws, Score, choose
@@ -180,7 +180,7 @@ def choice(pool: Pool, criterion: str, repeat: int, budget: float) -> tuple[np.n
             continue
         measured = pool.runs.iloc[np.concatenate([groups[run] for run in chosen])] if chosen else None
         candidates = pool.runs.iloc[np.concatenate([groups[run] for run in left])].reset_index(drop=True)
-        task = prepare(pool.laws, measured, candidates, pool.target, "cost", pool.question, repeat)
+        task = design_task(pool.laws, measured, candidates, pool.target, "cost", pool.question, repeat)
         outputs = read_outputs(pool.laws, candidates, pool.question)
         places = _places(outputs, [read_points(measured, output) for output in outputs], task.runs)
         task, score = CRITERIA[criterion](task, _distance_per_cost(*places, task.runs.costs))

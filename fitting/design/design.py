@@ -85,7 +85,7 @@ def design(
     True
     """
     _check(question, budget, batch)
-    task = prepare(laws, measured, candidates, target, cost, question, seed)
+    task = design_task(laws, measured, candidates, target, cost, question, seed)
     if budget is not None and budget < task.runs.costs.min():
         least = task.runs.costs.min()
         raise PointsError(f"budget = {budget:g} is below the cheapest run, which costs {least:g}: raise it")
@@ -144,7 +144,7 @@ class Task:
         return HALF * float(np.sqrt(np.mean(np.concatenate(squares))))
 
 
-def prepare(
+def design_task(
     laws: Laws,
     measured: pd.DataFrame | None,
     candidates: pd.DataFrame,

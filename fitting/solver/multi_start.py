@@ -7,7 +7,7 @@ import pandas as pd
 
 from fitting.laws.law import Law
 from fitting.solver.newton import refine
-from fitting.solver.prepare import Data, prepare
+from fitting.solver.prepare import Data, prepare_problem
 from fitting.solver.problem import Problem
 from fitting.solver.varpro import AGREEMENT, EXACT, lowest_candidates, starting_points
 
@@ -87,7 +87,7 @@ def local_minima(points: pd.DataFrame, law: str | Law, data: Data, method: VarPr
     Where points leave a parameter free, the result of a search depends on its start; a fit that starts from these
     minima has all points behind its start.
     """
-    problem = prepare(points, law, data).problem
+    problem = prepare_problem(points, law, data).problem
     part = problem.subsample()
     ends = [end for number in range(searches) for end in _search(part, method.first_guesses, number)[0]]
     part, ends = _with_prior(part, ends) if method.prior else (part, _distinct(part, ends, FAR))

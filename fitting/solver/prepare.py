@@ -53,7 +53,7 @@ class Prepared:
     notes: list[str]
 
 
-def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Prepared:
+def prepare_problem(points: pd.DataFrame, law: str | Law, data: Data) -> Prepared:
     """Points checked against a law, and what is solved. Raises PointsError."""
     schedules, fix = data.schedules, data.fix
     chosen = resolve_law(law)

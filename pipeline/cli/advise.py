@@ -9,8 +9,8 @@ from rich.console import Console
 from pipeline.cli import base_model, verbs
 from pipeline.cli.words import names_and_keys, print_line, text_keys
 from pipeline.goals.registry import read_question
-from pipeline.plan.base_model import PACKAGES, bring_model
-from pipeline.plan.prepare import generation_lines
+from pipeline.plan.model_download import PACKAGES, bring_model
+from pipeline.plan.prepared_corpora import generation_lines
 from pipeline.question.messages import ConfigError
 from training.run import Exit
 

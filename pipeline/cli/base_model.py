@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.cli.words import names_and_keys, print_line, text_keys
-from pipeline.plan.base_model import PACKAGES, bring_model
+from pipeline.plan.model_download import PACKAGES, bring_model
 from pipeline.question.messages import ConfigError
-from training.base_model.base_model import BaseModel
+from training.base_model.description import BaseModel
 from training.corpora.tokenizer import declared_separator
 from training.run import Exit
 

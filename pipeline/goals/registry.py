@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from pipeline.goals.goal import Goal
-from pipeline.goals.ratio.balance import BalanceGoal
-from pipeline.goals.ratio.compute import ComputeGoal
-from pipeline.goals.ratio.limited_data import LimitedDataGoal
-from pipeline.goals.ratio.trade_off import TradeOffGoal
+from pipeline.goals.ratio.balance_goal import BalanceGoal
+from pipeline.goals.ratio.compute_goal import ComputeGoal
+from pipeline.goals.ratio.limited_data_goal import LimitedDataGoal
+from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.weights.goal import WeightsGoal
 from pipeline.question import loading
 from pipeline.question.schema import Question

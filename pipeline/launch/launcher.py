@@ -7,7 +7,7 @@ from rich.console import Console
 
 from pipeline.launch import local
 from pipeline.launch.slurm.status import with_job_states
-from pipeline.launch.slurm.submit import cancel, prepare, show, submit
+from pipeline.launch.slurm.submit import cancel, show, submit, submit_preparation
 from pipeline.launch.work import run_worker, try_again
 from pipeline.plan.memory import check_memory
 from pipeline.question.messages import ConfigError
@@ -47,7 +47,7 @@ class Launcher:
 
 LAUNCHERS = {
     "local": Launcher(local.train),
-    "slurm": Launcher(submit, show, prepare, with_job_states, cancel),
+    "slurm": Launcher(submit, show, submit_preparation, with_job_states, cancel),
 }
 """launcher.kind -> the launcher."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.plan.model_shape import directory_of
-from pipeline.plan.prepare import progress_bar, sources_of, validation_path
+from pipeline.plan.prepared_corpora import progress_bar, sources_of, validation_path
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.folder import Study

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import Source, TokenizerChoice, prepare
+from training.corpora.prepare import Source, TokenizerChoice, tokenise_corpora
 from training.devices.group import ALONE
 from training.devices.memory import memory_of
 from training.devices.out_of_memory import is_out_of_memory
@@ -171,7 +171,7 @@ def _kill_and_resume(shape: str, out: Path) -> Facts:
             words = " ".join(f"{name[(number + place) % 4]}{place * number % 97}" for place in range(300))
             (folder / "texts" / name / f"{number}.txt").write_text(words)
     sources = {name: Source(kind="files", path=str(folder / "texts" / name)) for name in ("general", "code")}
-    manifest = prepare(
+    manifest = tokenise_corpora(
         sources, TokenizerChoice(vocabulary=300), folder / "data", validation_ratio=0.1, progress=lambda _: None
     )
     corpora = {name: corpus.fingerprint for name, corpus in manifest.corpora.items()}

@@ -16,7 +16,7 @@ from tests.conftest import SHAPE as BASE
 from tests.conftest import write_text
 from training.batches import training_batches
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import Source, TokenizerChoice, prepare
+from training.corpora.prepare import Source, TokenizerChoice, tokenise_corpora
 from training.evaluation_steps import EvaluationPolicy
 from training.schedule import Piece
 from training.spec import Initial, RunSpec
@@ -52,7 +52,9 @@ def measure() -> list[Row]:
         base = Path(folder)
         write_text(base / "text", seed=0, documents=2000)
         source = {"text": Source(kind="files", path=str(base / "text"))}
-        prepare(source, TokenizerChoice(vocabulary=2048), base / "data", validation_ratio=0.1, progress=lambda _: None)
+        tokenise_corpora(
+            source, TokenizerChoice(vocabulary=2048), base / "data", validation_ratio=0.1, progress=lambda _: None
+        )
         for name, setting in SETTINGS.items():
             for precision in ("fp32", "bf16"):
                 ours, bare = (_peak(which, name, precision, base) for which in ("ours", "bare"))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from tests.benchmarks import Row, row
-from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.prepare import TokenizerChoice, tokenise_corpora
 from training.corpora.readers import open_reader
 from training.corpora.shards import CHUNK_CHARACTERS
 from training.corpora.source import Source
@@ -26,11 +26,11 @@ VOCABULARY = 32_000
 
 
 def measure() -> list[Row]:
-    """Speed and memory of `prepare`.
+    """Speed and memory of `tokenise_corpora`.
 
-    Ours is all of `prepare` but the training of a tokenizer: the file read and hashed, tokenised, split, written and
-    flushed. The peer is `tokenizers.encode_batch_fast` alone, on texts that are in memory, cut as ours are, on as many
-    cores; and `prepare` itself on one process. They take turns.
+    Ours is all of it but the training of a tokenizer: the file read and hashed, tokenised, split, written and flushed.
+    The peer is `tokenizers.encode_batch_fast` alone, on texts in memory, cut as ours are, on as many cores; and
+    ours on one process. They take turns.
     """
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +128,7 @@ def _memory(process: int | None) -> float:
 def _ours(path: Path, tokenizer: Path, out: Path, workers: int) -> Callable[[], object]:
     load_tokenizer(tokenizer)  # transformers is loaded once a process, whatever there is to prepare
     source, choice = {"text": Source("files", path=str(path))}, TokenizerChoice(path=str(tokenizer))
-    return lambda: prepare(source, choice, out, workers=workers, progress=lambda _: None)
+    return lambda: tokenise_corpora(source, choice, out, workers=workers, progress=lambda _: None)
 
 
 def _peer(path: Path, tokenizer: Path, out: Path, workers: int) -> Callable[[], object]:

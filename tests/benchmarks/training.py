@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from pipeline.goals.registry import read_question
-from pipeline.plan.prepare import prepare_corpora
+from pipeline.plan.prepared_corpora import prepare_corpora
 from pipeline.plan.runs import planned_runs
 from tests.benchmarks import Row, row
 from tests.benchmarks.peers import bare_loop, our_loop, trainer_blocks

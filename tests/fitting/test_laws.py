@@ -9,7 +9,7 @@ import pytest
 import fitting
 from fitting.laws import LAWS, UNKNOWN, Law, Solving
 from fitting.schedule import ANNEALING, LAMBDA, whole_schedules
-from fitting.solver.prepare import Data, prepare
+from fitting.solver.prepare import Data, prepare_problem
 from fitting.solver.problem import Problem
 from tests.fitting.synthetic import schedules
 
@@ -212,7 +212,7 @@ def test_the_slope_in_lambda_is_that_of_the_law(name):
     of_run = schedules(steps=200)
     points = with_loss(name, noise=0.0).iloc[:50]
     points = points.assign(run=np.resize(list(of_run), 50), step=np.linspace(1, 200, 50).astype(int))
-    problem = prepare(points, name, Data(of_run)).problem
+    problem = prepare_problem(points, name, Data(of_run)).problem
     z = np.append([p.coordinate(TRUTH[name][p.name]) for p in LAWS[name].nonlinear], LAMBDA.coordinate(0.99))
     u = np.linspace(0.5, 1.0, problem.columns(z)[1].shape[1])
     offset, columns = problem.columns(z)

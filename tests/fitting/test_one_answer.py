@@ -12,7 +12,7 @@ import fitting
 from docs.studies import law_errors
 from docs.studies.one_answer import KERNELS, six_domains, spread
 from fitting import VarPro
-from fitting.solver.prepare import Data, prepare
+from fitting.solver.prepare import Data, prepare_problem
 from fitting.uncertainty.sandwich import sandwich
 from pipeline.papers.dcpt.fits import every_domain
 from tests.fitting.synthetic import TRUE, grid, measured
@@ -70,7 +70,7 @@ def test_kernels_agree_on_points_that_no_fit_saw(tmp_path):
 def test_the_prior_moves_what_the_points_determine_by_less_than_a_tenth_of_its_error(law):
     ratios = {"ratios": (0.5,)} if law == "chinchilla" else {}
     points = measured(grid(evaluations=20, every=10_000, **ratios), law, TRUE[law], noise=0.003)
-    ready = prepare(points, law, Data())
+    ready = prepare_problem(points, law, Data())
     weak, none = VarPro().solve(ready.problem), VarPro(prior=False).solve(ready.problem)
     errors = np.sqrt(np.diag(sandwich(none.problem, none.theta, np.arange(len(points))).covariance))
     width = np.array([np.ptp([p.coordinate(value) for value in p.start]) for p in ready.problem.nonlinear])

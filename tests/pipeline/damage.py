@@ -25,7 +25,7 @@ from pipeline.question.loading import load_question
 from pipeline.study.folder import Study
 from tests.fitting.synthetic import TRUE, grid, measured
 from tests.pipeline.cli.trainer_logs import BEFORE, FACTS, losses, trainer_state
-from tests.pipeline.plan.test_base_model import write_gguf
+from tests.pipeline.plan.test_model_download import write_gguf
 from tests.pipeline.small import limited, small_words
 from tests.pipeline.tiny_model import tiny_model
 from training.corpora.manifest import Manifest

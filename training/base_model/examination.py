@@ -8,7 +8,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from training.base_model.base_model import BaseModel
+from training.base_model.description import BaseModel
 from training.corpora.tokenizer import end_of_text_id, id_count, load_tokenizer, vocabulary_problem
 from training.model import model_from_directory, non_finite_weight
 from training.parameters import model_size

@@ -54,7 +54,7 @@ class TokenizerChoice:
     """Token between documents; None: what the directory's tokenizer_config.json declares, see `end_of_text_id`."""
 
 
-def prepare(
+def tokenise_corpora(
     sources: Mapping[str, Source],
     tokenizer: TokenizerChoice,
     folder: str | os.PathLike[str],
@@ -114,8 +114,8 @@ def begin(
 ) -> list[Path]:
     """Plan the shards of the corpora that are not prepared, so that other processes can tokenise them.
 
-    They do so by `python -m training.corpora.shards TASK TASKS FOLDER...`; `prepare` then merges the shards, and
-    tokenises what is missing. Returns the folder of each corpus' shards. Errors as `prepare`.
+    They do so by `python -m training.corpora.shards TASK TASKS FOLDER...`; `tokenise_corpora` then merges
+    the shards, and tokenises what is missing. Returns the folder of each corpus' shards. Errors as `tokenise_corpora`.
     """
     with _preparation(sources, tokenizer, folder := Path(folder), validation_ratio, progress, None) as preparation:
         missing = [corpus for corpus in preparation.corpora.values() if not existing_store(corpus.folder)]
@@ -161,7 +161,7 @@ def _preparation(
     progress: Log,
     bar: Bar | None,
 ) -> Iterator[_Preparation]:
-    """Check the arguments of `prepare`, lock the folder and make the tokenizer."""
+    """Check the arguments of `tokenise_corpora`, lock the folder and make the tokenizer."""
     _check(given, choice, ratio)
     readers, origins, states = _identified(given, folder, progress, bar)
     sets = {name: file_fingerprint(source.validation) for name, source in given.items() if source.validation}
@@ -217,7 +217,10 @@ def _identified(
 
 
 def text_state(reader: Reader) -> str | None:
-    """What differs if the text of a corpus or its validation set may differ; None: unknown. Errors as `prepare`."""
+    """What differs if the text of a corpus or its validation set may differ; None: unknown.
+
+    Errors as `tokenise_corpora`.
+    """
     validation = reader.source.validation
     states = [reader.state(), path_state(validation) if validation else None]
     return json_hash(states) if any(states) else None

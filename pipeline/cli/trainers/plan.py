@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.registry import goal_of
-from pipeline.plan.prepare import sources_of
+from pipeline.plan.prepared_corpora import sources_of
 from pipeline.plan.runs import data_folder
 from pipeline.question.design import with_peak
 from pipeline.question.messages import ConfigError

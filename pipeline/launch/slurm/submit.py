@@ -21,7 +21,7 @@ from pipeline.launch.slurm.arrays import dependency, submit_runs
 from pipeline.launch.slurm.client import SchedulerError
 from pipeline.launch.slurm.jobs import DryRun, Job, Submission, read_jobs, submitting, write_jobs
 from pipeline.launch.slurm.script import driver_script, prepare_script, train_script
-from pipeline.plan.prepare import begin_corpora
+from pipeline.plan.prepared_corpora import begin_corpora
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, question_yaml
 from pipeline.study.status import is_confirmed, print_failed
@@ -115,7 +115,7 @@ def _script(context: Context, job: Job) -> str:
     return train_script(folder, question, job.token) if job.tasks else driver_script(question, "continue", folder)
 
 
-def prepare(context: Context, console: Console) -> Exit | None:
+def submit_preparation(context: Context, console: Console) -> Exit | None:
     """Submit the jobs that tokenise and merge the corpora, unless they are queued; a dry run prints them.
 
     Returns:

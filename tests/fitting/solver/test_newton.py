@@ -10,7 +10,7 @@ from fitting.laws import LAWS
 from fitting.solver.bounded_step import bounded_step
 from fitting.solver.multi_start import VarPro
 from fitting.solver.newton import refine, second_derivatives
-from fitting.solver.prepare import Data, prepare
+from fitting.solver.prepare import Data, prepare_problem
 from fitting.solver.problem import Problem
 from tests.benchmarks.tables import points_of
 from tests.fitting.synthetic import TRUE, grid, measured
@@ -21,7 +21,7 @@ CORNER = {**TRUE["dcpt"], "E": 2.3, "A": 0.6, "C": 0.14}
 
 def problem_of(law: str, evaluations: int = 20) -> Problem:
     points = measured(grid(evaluations=evaluations, every=10_000), "dcpt", CORNER, noise=0.003)
-    return prepare(points, LAWS[law], Data()).problem
+    return prepare_problem(points, LAWS[law], Data()).problem
 
 
 @pytest.mark.parametrize("law", ["dcpt", "dcpt-l2", "dcpt-l4", "openai"])
@@ -56,7 +56,7 @@ def test_a_step_stays_within_its_bounds_and_needs_a_minimum():
 
 def test_every_seed_ends_at_one_objective():
     # Of the two local minima of these points, fewer starts lead to the better one.
-    problem = prepare(points_of("math", "domain"), LAWS["dcpt-l4"], Data()).problem
+    problem = prepare_problem(points_of("math", "domain"), LAWS["dcpt-l4"], Data()).problem
     ends = [VarPro(prior=False, first_guesses=seed).solve(problem).objective for seed in range(4)]
     assert ends == pytest.approx([min(ends)] * 4, rel=1e-10)
 
@@ -64,7 +64,7 @@ def test_every_seed_ends_at_one_objective():
 def test_a_descent_along_a_flat_direction_converges():
     points = points_of("math", "general")
     fold = list(folds(points, "ratio-pairs"))[21]
-    problem = prepare(points[fold.fitted], LAWS["dcpt-l4"], Data()).problem
+    problem = prepare_problem(points[fold.fitted], LAWS["dcpt-l4"], Data()).problem
     end = VarPro(prior=False).solve(problem)
     assert refine(problem, end.theta, tolerance=1e-15)[1] == pytest.approx(end.objective, rel=1e-10)
     assert end.objective == pytest.approx(0.008400068923255578, rel=1e-10)

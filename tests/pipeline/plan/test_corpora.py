@@ -10,7 +10,7 @@ from rich.console import Console
 
 from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
-from pipeline.plan.prepare import prepare_corpora, progress_bar, short_texts, sources_of
+from pipeline.plan.prepared_corpora import prepare_corpora, progress_bar, short_texts, sources_of
 from pipeline.plan.runs import data_folder, estimate, planned_runs
 from pipeline.plan.write import write_plan
 from pipeline.steps import next_steps

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
-from pipeline.plan.prepare import sources_of
+from pipeline.plan.prepared_corpora import sources_of
 from pipeline.plan.runs import data_folder
 from tests.conftest import SHAPE
 from tests.pipeline.small import refused, small_words

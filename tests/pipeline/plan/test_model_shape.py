@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.goals.registry import read_question
 from pipeline.plan.model_shape import configuration_of, directory_of
-from pipeline.plan.prepare import prepare_corpora
+from pipeline.plan.prepared_corpora import prepare_corpora
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import preset
 from pipeline.question.schema import ModelConfig

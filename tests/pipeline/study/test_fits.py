@@ -16,7 +16,7 @@ from fitting import Fit, LawAverage, fit, folds, law_weights
 from fitting.uncertainty.horizon import POWER, half_width
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
 from pipeline.goals.ratio.answering_laws import answering_laws
-from pipeline.goals.ratio.trade_off import TradeOffGoal
+from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.registry import read_question
 from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation

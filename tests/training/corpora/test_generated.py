@@ -21,7 +21,7 @@ from tests.training.corpora.rows import with_positions
 from training.corpora.documents import CorpusError
 from training.corpora.generated import GeneratedReader, samples_folder, sampling_fingerprint
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.prepare import TokenizerChoice, tokenise_corpora
 from training.corpora.source import Generation, Source
 from training.corpora.text_sampler import TextSampler
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
@@ -30,11 +30,11 @@ from training.model import build_model
 SMALL = {"tokens": 600, "max_tokens": 24, "batch": 5}
 PREPARE = """
 import json, sys
-from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.prepare import TokenizerChoice, tokenise_corpora
 from training.corpora.source import Generation, Source
 folder, keys = sys.argv[1], json.loads(sys.argv[2])
 source = Source("generated", path=folder + "/texts", generated=Generation(**keys))
-prepare({"general": source}, TokenizerChoice(path=keys["model"]), folder + "/data", validation_ratio=0.2)
+tokenise_corpora({"general": source}, TokenizerChoice(path=keys["model"]), folder + "/data", validation_ratio=0.2)
 """
 
 
@@ -65,7 +65,7 @@ def written(folder: Path, model: Path, log: Callable[[str], object] = lambda lin
     how = Generation(**{"model": str(model), **SMALL, **keys})
     source = Source("generated", path=str(folder / "texts"), generated=how)
     choice = TokenizerChoice(path=str(model))
-    return prepare({"general": source}, choice, folder / "data", validation_ratio=0.2, progress=log)
+    return tokenise_corpora({"general": source}, choice, folder / "data", validation_ratio=0.2, progress=log)
 
 
 def samples(folder: Path) -> dict[str, bytes]:
@@ -223,7 +223,9 @@ def test_a_mistake_is_one_line(model: Path, tmp_path: Path, keys: dict[str, Any]
     how = Generation(**{"model": str(model), **SMALL, **keys})
     source = Source("generated", path=str(tmp_path / "texts"), generated=how)
     with pytest.raises(CorpusError) as error:
-        prepare({"general": source}, TokenizerChoice(path=str(model)), tmp_path / "data", progress=lambda line: None)
+        tokenise_corpora(
+            {"general": source}, TokenizerChoice(path=str(model)), tmp_path / "data", progress=lambda line: None
+        )
     assert line in str(error.value)
     assert len(str(error.value).splitlines()) == 1
 

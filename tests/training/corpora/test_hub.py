@@ -12,7 +12,7 @@ from tests.training.corpora.rows import as_lines, with_positions, write
 from training.corpora.documents import CorpusError
 from training.corpora.hub import folder_fingerprint, pinned_revision
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.prepare import TokenizerChoice, tokenise_corpora
 from training.corpora.readers import open_reader
 from training.corpora.source import Source
 
@@ -165,8 +165,10 @@ def test_the_commit_is_in_the_manifest_and_stays(tmp_path, monkeypatch):
     monkeypatch.setattr("training.corpora.hub._cached", lambda name, revision: folder)
     lines = []
     for _ in range(2):
-        prepare({"a": hub("owner/name")}, TokenizerChoice(300), tmp_path / "out", progress=lines.append)
+        tokenise_corpora({"a": hub("owner/name")}, TokenizerChoice(300), tmp_path / "out", progress=lines.append)
         assert Manifest.open(tmp_path / "out").corpora["a"].revision == COMMIT
     assert lines[-1].startswith("a: prepared already")
-    prepare({"a": hub("owner/name", revision="e" * 40)}, TokenizerChoice(300), tmp_path / "out", progress=lines.append)
+    tokenise_corpora(
+        {"a": hub("owner/name", revision="e" * 40)}, TokenizerChoice(300), tmp_path / "out", progress=lines.append
+    )
     assert Manifest.open(tmp_path / "out").corpora["a"].revision == "e" * 40

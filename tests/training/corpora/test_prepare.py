@@ -18,7 +18,7 @@ from tests.training.corpora.rows import as_lines, write
 from training.corpora import files, shards
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.prepare import TokenizerChoice, tokenise_corpora
 from training.corpora.source import Source
 from training.corpora.store_writer import PartWriter
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
@@ -65,7 +65,7 @@ def append(source, *texts):
 
 def test_the_stores_hold_the_text(sources, tmp_path):
     choice = TokenizerChoice(vocabulary=300)
-    manifest = prepare(sources, choice, tmp_path / "out", validation_ratio=0.1, progress=quiet)
+    manifest = tokenise_corpora(sources, choice, tmp_path / "out", validation_ratio=0.1, progress=quiet)
     assert manifest.vocabulary == len(load_tokenizer(manifest.tokenizer_path)) == 300
     assert list(manifest.corpora) == ["general", "law"]
     for name, corpus in manifest.corpora.items():
@@ -82,7 +82,7 @@ def test_the_stores_hold_the_text(sources, tmp_path):
 
 def test_a_second_time_nothing_is_done(sources, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    first = prepare(sources, TokenizerChoice(vocabulary=300), out, progress=quiet)
+    first = tokenise_corpora(sources, TokenizerChoice(vocabulary=300), out, progress=quiet)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.bin")}
 
     def never(*_, **__):
@@ -91,25 +91,25 @@ def test_a_second_time_nothing_is_done(sources, tmp_path, monkeypatch):
     for name in ("make_store", "train_tokenizer", "load_tokenizer", "_screen"):
         monkeypatch.setattr(f"training.corpora.prepare.{name}", never)
     lines = []
-    assert prepare(sources, TokenizerChoice(vocabulary=300), out, progress=lines.append) == first
+    assert tokenise_corpora(sources, TokenizerChoice(vocabulary=300), out, progress=lines.append) == first
     assert all("prepared already" in line for line in lines)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.bin")} == before
 
 
 def test_what_changed_is_done_again_and_the_rest_is_not(sources, brought, tmp_path):
     out = tmp_path / "out"
-    first = prepare(sources, brought, out, progress=quiet)
+    first = tokenise_corpora(sources, brought, out, progress=quiet)
     append(sources["law"], "one law more")
     lines = []
-    second = prepare(sources, brought, out, progress=lines.append)
+    second = tokenise_corpora(sources, brought, out, progress=lines.append)
     assert second.corpora["general"] == first.corpora["general"]
     assert second.corpora["law"].fingerprint != first.corpora["law"].fingerprint
     assert sum("prepared already" in line for line in lines) == 1
     # Runs that began with the first preparation still find their store.
     assert first.store("law").fingerprint == first.corpora["law"].fingerprint
-    third = prepare(sources, brought, out, validation_ratio=0.2, progress=quiet)
+    third = tokenise_corpora(sources, brought, out, validation_ratio=0.2, progress=quiet)
     assert third.corpora["general"].fingerprint != first.corpora["general"].fingerprint
-    fourth = prepare(sources, TokenizerChoice(vocabulary=290), out, progress=quiet)
+    fourth = tokenise_corpora(sources, TokenizerChoice(vocabulary=290), out, progress=quiet)
     assert fourth.corpora["general"].fingerprint != first.corpora["general"].fingerprint
 
 
@@ -119,15 +119,15 @@ def test_a_damaged_file_of_the_tokenizer_is_made_again(name, sources, tmp_path):
         TokenizerChoice(290),
         TokenizerChoice(path=str(train_tokenizer(["a b"] * 9, 260, tmp_path / "own"))),
     ):
-        place = prepare(sources, choice, tmp_path / "out", progress=quiet).tokenizer_path
+        place = tokenise_corpora(sources, choice, tmp_path / "out", progress=quiet).tokenizer_path
         whole = (place / name).read_bytes()
         (place / name).write_bytes(whole[:50])
-        prepare(sources, choice, tmp_path / "out", progress=quiet)
+        tokenise_corpora(sources, choice, tmp_path / "out", progress=quiet)
         assert (place / name).read_bytes() == whole
 
 
 def test_a_folder_is_complete_in_itself_and_can_be_moved(sources, brought, tmp_path):
-    before = prepare(sources, brought, tmp_path / "out", progress=quiet)
+    before = tokenise_corpora(sources, brought, tmp_path / "out", progress=quiet)
     shutil.rmtree(tmp_path / "brought")
     (tmp_path / "out").rename(tmp_path / "moved")
     moved = Manifest.open(tmp_path / "moved")
@@ -137,12 +137,12 @@ def test_a_folder_is_complete_in_itself_and_can_be_moved(sources, brought, tmp_p
 
 @pytest.mark.parametrize("damaged", ["train.bin", "meta.json"])
 def test_a_damaged_store_is_made_again(sources, brought, tmp_path, damaged):
-    first = prepare(sources, brought, tmp_path / "out", progress=quiet)
+    first = tokenise_corpora(sources, brought, tmp_path / "out", progress=quiet)
     os.truncate(tmp_path / "out" / first.corpora["law"].folder / damaged, 10)
     with pytest.raises(CorpusError, match="prepare the corpora again"):
         first.store("law")
     lines = []
-    assert prepare(sources, brought, tmp_path / "out", progress=lines.append) == first
+    assert tokenise_corpora(sources, brought, tmp_path / "out", progress=lines.append) == first
     assert sum("prepared already" in line for line in lines) == 1
     assert first.store("law").fingerprint == first.corpora["law"].fingerprint
 
@@ -150,7 +150,7 @@ def test_a_damaged_store_is_made_again(sources, brought, tmp_path, damaged):
 def test_a_fault_in_a_corpus_leaves_no_manifest(sources, brought, tmp_path):
     Path(sources["law"].path).write_bytes(b"{\n")
     with pytest.raises(CorpusError, match=r"corpora\.law: .*law\.jsonl line 1: not JSON"):
-        prepare(sources, brought, tmp_path / "out", progress=quiet)
+        tokenise_corpora(sources, brought, tmp_path / "out", progress=quiet)
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert not list((tmp_path / "out").glob(".*.part"))
 
@@ -175,12 +175,12 @@ def test_a_fault_in_a_corpus_leaves_no_manifest(sources, brought, tmp_path):
 def test_mistakes_are_named(sources, tmp_path, changes, message):
     arguments = {"sources": sources, "tokenizer": TokenizerChoice(300), "validation_ratio": 0.05} | changes
     with pytest.raises(CorpusError, match=message) as error:
-        prepare(folder=tmp_path / "out", progress=quiet, **arguments)
+        tokenise_corpora(folder=tmp_path / "out", progress=quiet, **arguments)
     assert len(str(error.value).splitlines()) == message.count(r"\n") + 1
 
 
 def test_a_manifest_that_cannot_be_read_is_refused(sources, brought, tmp_path):
-    manifest = prepare(sources, brought, tmp_path / "out", progress=quiet)
+    manifest = tokenise_corpora(sources, brought, tmp_path / "out", progress=quiet)
     with pytest.raises(CorpusError, match=r"no 'music' in .*; allowed: general, law"):
         manifest.store("music")
     path = tmp_path / "out" / "manifest.json"
@@ -229,11 +229,11 @@ def small_chunks(monkeypatch):
 
 
 def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, tmp_path, small_chunks, monkeypatch):
-    manifest = prepare(many, brought, tmp_path / "one", workers=1, progress=quiet)
+    manifest = tokenise_corpora(many, brought, tmp_path / "one", workers=1, progress=quiet)
     assert list(manifest.corpora) == ["c0", "c1", "c2", "c3"]
-    prepare(dict(reversed(many.items())), brought, tmp_path / "three", workers=3, progress=quiet)
+    tokenise_corpora(dict(reversed(many.items())), brought, tmp_path / "three", workers=3, progress=quiet)
     monkeypatch.undo()
-    prepare(many, brought, tmp_path / "whole", workers=1, progress=quiet)
+    tokenise_corpora(many, brought, tmp_path / "whole", workers=1, progress=quiet)
     expected = all_bytes(tmp_path / "one")
     for name in ("three", "whole"):
         assert all_bytes(tmp_path / name) == expected
@@ -257,7 +257,7 @@ def _prepare_many(folder, moment, after):
     sources = {f"c{n}": Source("files", path=f"{folder}/c{n}", where=where) for n in range(3)}
     sources["c3"] = Source("hub", name=f"{folder}/c3", where=where)
     lines = functools.partial(print, file=open(folder / "lines", "a"), flush=True)  # noqa: SIM115
-    prepare(sources, TokenizerChoice(path=f"{folder}/brought"), folder / "out", workers=1, progress=lines)
+    tokenise_corpora(sources, TokenizerChoice(path=f"{folder}/brought"), folder / "out", workers=1, progress=lines)
 
 
 def started(folder, moment="complete", call=0):
@@ -287,7 +287,7 @@ def test_two_at_once_agree(many, brought, tmp_path):
 
 
 def test_killed_again_and_again_it_goes_on_and_ends_with_the_same_bytes(many, brought, tmp_path, small_chunks):
-    prepare(many, brought, tmp_path / "clean", workers=1, progress=quiet)
+    tokenise_corpora(many, brought, tmp_path / "clean", workers=1, progress=quiet)
     out, lines = tmp_path / "out", []
     (out / ".c0-0.part").mkdir(parents=True)
     kills = [("complete", 4), ("add", 700), ("complete", 1)]
@@ -295,7 +295,7 @@ def test_killed_again_and_again_it_goes_on_and_ends_with_the_same_bytes(many, br
         lines += killed(tmp_path, moment, call)
         with pytest.raises(CorpusError, match=r"manifest\.json: missing; prepare the corpora first"):
             Manifest.open(out)
-    prepare(many, brought, out, workers=2, progress=lines.append)
+    tokenise_corpora(many, brought, out, workers=2, progress=lines.append)
     assert sum("resumes after" in line for line in lines) == len(kills)
     assert not list(out.glob(".*.part"))
     assert all_bytes(out) == all_bytes(tmp_path / "clean")
@@ -306,16 +306,18 @@ def test_what_was_begun_is_not_continued_where_the_corpus_has_changed(many, brou
     assert list((tmp_path / "out").glob("*.unfinished"))
     write(tmp_path / "c0" / "part-9.jsonl", as_lines([{"text": "one more", "n": 1}]))
     lines = []
-    prepare(many, brought, tmp_path / "out", workers=1, progress=lines.append)
+    tokenise_corpora(many, brought, tmp_path / "out", workers=1, progress=lines.append)
     assert not any("resumes after" in line for line in lines)
     assert not list((tmp_path / "out").glob("*.unfinished"))
-    prepare(many, brought, tmp_path / "clean", workers=1, progress=quiet)
+    tokenise_corpora(many, brought, tmp_path / "clean", workers=1, progress=quiet)
     assert all_bytes(tmp_path / "out") == all_bytes(tmp_path / "clean")
 
 
 def test_progress_goes_to_a_bar_or_into_lines(many, brought, tmp_path, small_chunks, monkeypatch):
     calls = []
-    prepare(many, brought, tmp_path / "bar", workers=1, progress=quiet, bar=lambda *numbers: calls.append(numbers))
+    tokenise_corpora(
+        many, brought, tmp_path / "bar", workers=1, progress=quiet, bar=lambda *numbers: calls.append(numbers)
+    )
     for corpus in ("c0", "c1", "c2"):
         sizes, fractions = zip(*[(size, fraction) for name, size, fraction in calls if name == corpus], strict=True)
         assert list(sizes) == sorted(sizes)
@@ -325,7 +327,7 @@ def test_progress_goes_to_a_bar_or_into_lines(many, brought, tmp_path, small_chu
     assert {fraction for name, _, fraction in calls if name == "c3"} == {None}
     monkeypatch.setattr("training.corpora.corpus_store._REPORT_SECONDS", 0.0)
     lines = []
-    prepare(many, brought, tmp_path / "lines", workers=1, progress=lines.append)
+    tokenise_corpora(many, brought, tmp_path / "lines", workers=1, progress=lines.append)
     assert any(re.fullmatch(r"c0: 0 MB tokenised, \d+ documents, \d+% of the source", line) for line in lines)
     assert "c0: kept 360 of 400 documents; dropped: 40 where.n" in lines
 
@@ -344,7 +346,7 @@ def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(
     append(sources["general"], f"Before it. {held_out[9]} After it.")
     sources = with_validation(sources, tmp_path, held_out)
     lines = []
-    manifest = prepare(sources, brought, tmp_path / "out", progress=lines.append)
+    manifest = tokenise_corpora(sources, brought, tmp_path / "out", progress=lines.append)
     assert decoded(manifest, "law", "validation") == held_out
     assert decoded(manifest, "law", "train") == law[20:]
     assert manifest.corpora["law"].dropped == {"validation.same": 20, "validation.near": 7}
@@ -354,11 +356,11 @@ def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(
     assert not any(held_out[9] in text for text in decoded(manifest, "general", "train") + validation)
     assert "law: kept 200 of 227 documents; dropped: 7 validation.near, 20 validation.same" in lines
     # The set is part of what the stores are made of.
-    again = prepare(sources, brought, tmp_path / "out", progress=lines.append)
+    again = tokenise_corpora(sources, brought, tmp_path / "out", progress=lines.append)
     assert again == manifest
     path = Path(sources["law"].validation)
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:10]))
-    fewer = prepare(sources, brought, tmp_path / "out", progress=quiet)
+    fewer = tokenise_corpora(sources, brought, tmp_path / "out", progress=quiet)
     assert fewer.corpora["law"].documents == {"train": 190, "validation": 10}
     assert fewer.corpora["general"].folder != manifest.corpora["general"].folder
 
@@ -366,21 +368,21 @@ def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(
 def test_two_workers_screen_as_one(sources, brought, tmp_path, small_chunks):
     sources = with_validation(sources, tmp_path, texts(sources["law"])[::7])
     for workers in (1, 2):
-        prepare(sources, brought, tmp_path / str(workers), workers=workers, progress=quiet)
+        tokenise_corpora(sources, brought, tmp_path / str(workers), workers=workers, progress=quiet)
     assert all_bytes(tmp_path / "1") == all_bytes(tmp_path / "2")
 
 
 def test_sources_that_cannot_be_read_are_told_at_once_and_long_ones_before(sources, brought, tmp_path, monkeypatch):
     gone = {"a": Source("files", path="/none"), "b": Source("hub", name="/none"), **sources}
     with pytest.raises(CorpusError) as error:
-        prepare(gone, brought, tmp_path / "out", progress=quiet)
+        tokenise_corpora(gone, brought, tmp_path / "out", progress=quiet)
     assert [line.split(": ")[:2] for line in str(error.value).splitlines()] == [
         ["corpora.a", "/none"],
         ["corpora.b", "/none"],
     ]
     monkeypatch.setattr("training.corpora.prepare._LONG_BYTES", 1)
     lines = []
-    prepare(sources, TokenizerChoice(300), tmp_path / "out", progress=lines.append)
+    tokenise_corpora(sources, TokenizerChoice(300), tmp_path / "out", progress=lines.append)
     assert lines[:3] == [
         "general: fingerprint of 0.0 GB",
         "law: fingerprint of 0.0 GB",

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests.training.corpora.rows import as_lines, write
 from training.corpora.documents import CorpusError
-from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.prepare import TokenizerChoice, tokenise_corpora
 from training.corpora.source import Source
 from training.corpora.tokenizer import (
     END_OF_TEXT,
@@ -146,7 +146,9 @@ def test_ids_may_have_gaps(folder, tmp_path):
     tokenizer = load_tokenizer(gap)
     assert (len(tokenizer), id_count(tokenizer), end_of_text_id(tokenizer)) == (300, 341, 340)
     source = Source(path=str(write(tmp_path / "a.jsonl", as_lines({"text": text} for text in TEXTS))))
-    manifest = prepare({"a": source}, TokenizerChoice(path=str(gap)), tmp_path / "out", progress=lambda _: None)
+    manifest = tokenise_corpora(
+        {"a": source}, TokenizerChoice(path=str(gap)), tmp_path / "out", progress=lambda _: None
+    )
     assert manifest.vocabulary == 341
     assert 340 in manifest.store("a").batch("train", np.array([0]), 100)
 

@@ -12,7 +12,7 @@ import pytest
 
 from fitting import LAWS, loss_curve
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
-from pipeline.goals.ratio.limited_data import limited_steps
+from pipeline.goals.ratio.limited_data_goal import limited_steps
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.question.schema import GoalConfig, LawConfig, Question
 from pipeline.show.report.pages import write_pages

@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 from conf import options
 from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
-from pipeline.plan.base_model import NOTE, PACKAGES, download
-from pipeline.plan.prepare import prepare_corpora
+from pipeline.plan.model_download import NOTE, PACKAGES, download
+from pipeline.plan.prepared_corpora import prepare_corpora
 from pipeline.plan.runs import data_folder, planned_runs
 from pipeline.question.presets import HUB, preset
 from pipeline.study.context import context_of

@@ -11,7 +11,7 @@ from fitting.answers.trade_off import GRID
 from pipeline.goals.ratio.answering_laws import LEVEL, AnsweringLaws, Solution, at_best_peak
 from pipeline.goals.ratio.confirm import Place, minimum_outcome, ratios
 from pipeline.goals.ratio.law_goal import LawGoal
-from pipeline.goals.ratio.turning import Facts, best_length_and_start, turning_facts
+from pipeline.goals.ratio.turning_goal import Facts, best_length_and_start, turning_facts
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
 from pipeline.study.target import find_target

@@ -17,7 +17,7 @@ from conf import options
 from pipeline.plan.model_shape import MODEL_FILES, hub_directory
 from pipeline.question.messages import ConfigError, nearest
 from pipeline.question.presets import HUB
-from training.base_model.base_model import BaseModel
+from training.base_model.description import BaseModel
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import SEPARATOR
 from training.durable import FileError, locked_folder, read_json, read_record, whole_folder, write_whole

@@ -20,7 +20,7 @@ from training.corpora.generated import GeneratedReader
 from training.corpora.listing import list_files
 from training.corpora.locations import is_url, location, refuse_unreadable
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import TokenizerChoice, begin, changed_text, prepare
+from training.corpora.prepare import TokenizerChoice, begin, changed_text, tokenise_corpora
 from training.corpora.reader import Bar
 from training.corpora.source import Generation, Source
 from training.spec import SpecError
@@ -30,13 +30,13 @@ PLAIN, COMPRESSED, BYTES_A_TOKEN = (".txt", ".jsonl", ".ndjson"), 3, 3
 
 
 def prepare_corpora(question: Question, log: Callable[[str], object], console: Console | None = None) -> Manifest:
-    """Tokenise the question's corpora; corpora that are prepared already are reused. Errors as `prepare`.
+    """Tokenise the question's corpora; corpora that are prepared already are reused. Errors as `tokenise_corpora`.
 
     `log` receives a line for each step; a console that is a terminal shows a progress bar.
     """
     sources, choice, ratio = sources_of(question), _tokenizer(question), question.corpora.validation_ratio
     with progress_bar(console) as bar:
-        return prepare(sources, choice, data_folder(question), validation_ratio=ratio, progress=log, bar=bar)
+        return tokenise_corpora(sources, choice, data_folder(question), validation_ratio=ratio, progress=log, bar=bar)
 
 
 def short_texts(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]:
@@ -74,7 +74,10 @@ def changed_corpora(context: Context) -> list[str]:
 
 
 def begin_corpora(question: Question, log: Callable[[str], object]) -> list[Path]:
-    """Plan the shards of the question's corpora that are not prepared; returns their folders. Errors as `prepare`."""
+    """Plan the shards of the question's corpora that are not prepared, and return their folders.
+
+    Errors as `tokenise_corpora`.
+    """
     sources, ratio = sources_of(question), question.corpora.validation_ratio
     return begin(sources, _tokenizer(question), data_folder(question), validation_ratio=ratio, progress=log)
 
