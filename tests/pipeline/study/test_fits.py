@@ -245,13 +245,15 @@ def test_all_laws_hold_out_the_same_ratios() -> None:
     assert set(points["D"][by_tokens.judged]) == {2.0}
 
 
-def test_a_law_that_fit_read_and_the_command_does_not_is_one_line(tmp_path: Path) -> None:
-    study, question = make_study(tmp_path, bootstrap=2)
+def test_a_law_that_fit_read_and_the_command_does_not_is_one_line(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+    study = Study(shutil.copytree(made.folder, tmp_path / "study"))
     # As if an earlier `cptlaw fit` had fitted another pair of laws.
     others = dataclasses.replace(question, law={"dcpt": question.law["dcpt"], "transfer-scaled": LawConfig(5, 0.0)})
-    for corpus in ("general", "code"):
-        shutil.copy(*(study.folder / "fits" / f"{corpus}-{law}.json" for law in others.law))
-    read_points(study)
+    for corpus in ("general", question.corpora.domain):
+        shutil.copy(*(fit_file(study, corpus, law) for law in ("transfer-anchored", "transfer-scaled")))
     with pytest.raises(StudyError, match=r"^transfer-anchored: among the laws .*; give law=\[dcpt,transfer-anchored\]"):
         TradeOffGoal().recommend(Context(others, study), list)
     with pytest.raises(StudyError, match=r"the average of dcpt, transfer-anchored answers, .*; give law=\[dcpt,"):

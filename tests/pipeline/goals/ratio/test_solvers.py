@@ -61,13 +61,17 @@ def _answer(asked: AnsweringLaws) -> Solution:
     return goal_of(asked.question).solve(asked)
 
 
-def _loss(asked: AnsweringLaws, corpus: str, ratio: float, model: str, steps: int) -> float:
-    """What the law says of one run, from its definition."""
+def _losses(asked: AnsweringLaws, corpus: str, ratios: Any, model: str, steps: int) -> np.ndarray:
+    """What the law says of runs at some domain ratios, from its definition."""
     target = find_target(asked.question, asked.points, model).lasting(steps)
     columns: dict[str, Any] = target.columns(corpus, asked.fit(corpus))
-    r = ratio if corpus == "code" else 1 - ratio
-    return float(LAWS[LAW].loss({name: np.array([value]) for name, value in {**columns, "r": r}.items()},
-                                asked.fit(corpus).params)[0])  # fmt: skip
+    r = np.atleast_1d(ratios if corpus == "code" else 1 - np.asarray(ratios))
+    rows = {name: np.full(len(r), value) for name, value in columns.items()}
+    return LAWS[LAW].loss({**rows, "r": r}, asked.fit(corpus).params)
+
+
+def _loss(asked: AnsweringLaws, corpus: str, ratio: float, model: str, steps: int) -> float:
+    return float(_losses(asked, corpus, ratio, model, steps)[0])
 
 
 def test_few_tokens_of_the_domain() -> None:
@@ -90,7 +94,7 @@ def test_few_tokens_of_the_domain() -> None:
 def test_the_least_weighted_loss(weight: float) -> None:
     asked = _asked(kind="balance", weight=weight)
     steps, ratios = asked.question.target.steps, np.linspace(0.0, 1.0, 201)
-    both = [[_loss(asked, corpus, ratio, "qwen2-0.3m", steps) for ratio in ratios] for corpus in ("general", "code")]
+    both = [_losses(asked, corpus, ratios, "qwen2-0.3m", steps) for corpus in ("general", "code")]
     weighted = np.array([weight, 1 - weight]) @ both
     found = _answer(asked)
     assert found.domain_ratio == pytest.approx(ratios[int(np.argmin(weighted))], abs=6e-3)
