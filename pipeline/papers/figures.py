@@ -24,7 +24,7 @@ from pipeline.show.report.weights_figures import (
     weights_by_scale,
     weights_by_step,
 )
-from pipeline.study.number_format import percent, quantity
+from pipeline.study.number_format import label, percent, quantity
 
 L3 = FORMS["L3"]
 """The D-CPT law as its paper fits it."""
@@ -106,7 +106,8 @@ def _of_domains(study: DomainPoints) -> Drawn:
             dots(100 * runs["r"].first()[own], slope[own], ink[quantity(1e9 * float(N))], 7)  # pyright: ignore
             for N, own in runs["N"].first().groupby(runs["N"].first()).groups.items()
         ]
-        slopes.append(panel("", domain, traces, ratio_axis(study.general), axis("nats per billion tokens")))
+        x = axis(f"ratio of {label(study.general)}", ticksuffix="%")
+        slopes.append(panel("", f"beside {domain}", traces, x, axis("nats per billion tokens")))
     by_size = [*(Key(f"N = {name}", colour, "line") for name, colour in ink.items()), *_BOTH]
     by_ratio = [Key(percent(r), ratio_colour(r), "line") for r in sorted(pd.concat(ends.values())["r"].unique())]
     first = (
