@@ -225,7 +225,7 @@ def _replayed_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
 _SHIFT = r"\log\frac{\rho+\epsilon}{r+\epsilon}\,"
 _FURTHER = r" - G \log\left(1+S_1/S_1^{pt}\right)"
 
-_FURTHEST = 1.5
+_FURTHEST = 3.0
 """Beyond it log(1 + E S1) goes on where shifts end (docs/performance.md, "How far do laws see?")."""
 
 TRANSFER = (

@@ -165,8 +165,8 @@ def test_the_kind_that_all_laws_were_tested_on_decides_the_weights() -> None:
 def test_far_beyond_the_fitted_tokens_only_laws_that_see_so_far_count() -> None:
     names = ("dcpt", "transfer-anchored", "transfer-scaled", "transfer-replay")
     tested = _tested(*((name, "tokens", 1, 0.01) for name in names))
-    assert weights(tested, "general", "tokens", 6.0) == pytest.approx(dict.fromkeys(names, 0.25))
-    assert weights(tested, "general", "tokens", 6.1) == pytest.approx({"dcpt": 0.5, "transfer-replay": 0.5})
+    assert weights(tested, "general", "tokens", 3.0) == pytest.approx(dict.fromkeys(names, 0.25))
+    assert weights(tested, "general", "tokens", 3.1) == pytest.approx({"dcpt": 0.5, "transfer-replay": 0.5})
     alone = _tested(("transfer-anchored", "tokens", 1, 0.01))
     assert weights(alone, "general", "tokens", 20.0) == {"transfer-anchored": 1.0}
 
