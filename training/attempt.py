@@ -67,7 +67,13 @@ class AttemptRecord(TypedDict, total=False):
     parallel: str
     processes: Count
     threads: Count
+    micro_batch: Count
     from_step: Count
+
+
+def forgive_attempts(folder: Path) -> None:
+    """Let none of a run's attempts so far count as one that failed."""
+    write_whole(folder / "RETRIED", f"{max([0, *(record['attempt'] for record in attempts(folder))])}\n")
 
 
 class LeaseLostError(RuntimeError):

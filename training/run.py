@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from training.attempt import Attempt, LeaseLostError, attempts, claim
+from training.attempt import Attempt, LeaseLostError, attempts, claim, forgive_attempts
 from training.corpora.documents import CorpusError, json_hash
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, parallel_problem
@@ -48,6 +48,10 @@ class Exit(IntEnum):
     """An error of the program; start it again, as after a signal."""
     RUN_ME_AGAIN = 75
     """Stopped, with its state saved; the same command goes on."""
+
+
+class StartAgainError(RuntimeError):
+    """The processes of a run have to be started again, and then do something else."""
 
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -272,11 +276,13 @@ def _train_within_memory(
             )  # fmt: skip
             break
         except Exception as error:
-            # Where several train, the others wait in a collective, and all begin again.
-            if not is_out_of_memory(error) or group.count > 1:
-                if is_out_of_memory(error):
-                    keep_smaller(spec, fitting, kept, parallel.activation_checkpointing)
+            if not is_out_of_memory(error):
                 raise
+            if group.count > 1:
+                # The others wait in a collective: all are started again, by which no attempt has failed.
+                line = keep_smaller(spec, fitting, kept, parallel.activation_checkpointing)
+                forgive_attempts(folder)
+                raise StartAgainError(f"{folder.name}: {line}") from None
         finally:
             if parallel.kind != "single":
                 drop_shared_engines()

@@ -7,11 +7,22 @@ from pipeline.question.messages import ConfigError, StudyError
 from training.attempt import LeaseLostError
 from training.corpora.documents import CorpusError
 from training.durable import FileError
-from training.run import DISK_ERRORS, PATH_ERRORS, Exit
+from training.run import DISK_ERRORS, PATH_ERRORS, Exit, StartAgainError
 from training.spec import SpecError
 from training.stop import was_interrupted
 
 STOPPED = "stopped; run the same command again to continue"
+_LOST = {
+    **dict.fromkeys(
+        ("Connection closed by peer", "Connection reset by peer", "NCCL error", "Socket Timeout", "Timed out waiting"),
+        "another process of the run is gone, or does not answer",
+    ),
+    **dict.fromkeys(
+        ("CUDA-capable device", "uncorrectable", "fallen off the bus", "CUDA error: unknown error", "Xid"),
+        "the GPU is gone, or damaged: see nvidia-smi",
+    ),
+}
+"""Words of errors of torch, by which a process is to be started again -> what has happened."""
 
 
 class JobError(RuntimeError):
@@ -31,6 +42,11 @@ def exit_code_of(error: BaseException, disk: object = "disk") -> tuple[Exit, str
         return Exit.INPUT_MISSING, str(error)
     if isinstance(error, (LeaseLostError, JobError)):
         return Exit.CRASH, str(error)
+    if isinstance(error, StartAgainError):
+        return Exit.UNEXPECTED, str(error)
+    if isinstance(error, RuntimeError) and (lost := next(filter(str(error).__contains__, _LOST), None)):
+        line = f"{_LOST[lost]} ({str(error).splitlines()[0][:200]}); the run goes on from its last state"
+        return Exit.UNEXPECTED, line
     # A library may have turned the interrupt into an error of its own.
     if isinstance(error, KeyboardInterrupt) or was_interrupted():
         return Exit.RUN_ME_AGAIN, STOPPED

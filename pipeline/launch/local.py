@@ -32,6 +32,8 @@ _LOG_SECONDS = 15.0
 """Between two lines of progress in a log; after ten minutes four times as long."""
 _SPEED_SECONDS = 5.0
 """From the first step until a speed is known."""
+_HALVINGS = 20
+"""How often processes that train a run together may be started again since memory ran out."""
 _MOST_LISTED = 12
 """Runs that are shown at once."""
 
@@ -113,7 +115,7 @@ def _watch(
         dead = [number for number, process in enumerate(processes) if _died(process)]
         rows = read()
         display.show(rows)
-        if dead and any(row.state == "interrupted" for row in rows) and restarts < 3 * len(rows):
+        if dead and any(row.state == "interrupted" for row in rows) and restarts < 3 * len(rows) + _HALVINGS:
             # Its run is open again. launcher.retries limits how often a run is tried.
             processes[dead[0]] = start(dead[0])
             restarts += 1

@@ -21,7 +21,7 @@ from pipeline.question.loading import load_question
 from pipeline.question.schema import Question
 from pipeline.show.tracking.mirror import NO_MIRROR, Mirror, mirrored
 from pipeline.study.folder import PlannedRun, Study, question_yaml
-from training.attempt import attempts, is_live
+from training.attempt import attempts, forgive_attempts, is_live
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, join, leave
 from training.durable import read_text, write_whole
@@ -248,14 +248,14 @@ def try_again(folder: Path) -> None:
     """Let a run that is marked as failed be trained again; its attempts so far no longer count."""
     if not (folder / "FAILED").exists():
         return
-    write_whole(folder / "RETRIED", f"{max([0, *(record['attempt'] for record in attempts(folder))])}\n")
+    forgive_attempts(folder)
     (folder / "FAILED").unlink()
 
 
 def fail_after_retries(folder: Path, question: Question) -> bool:
     """Mark a run as failed if its process died more often than launcher.retries without progress.
 
-    Attempts before the last `try_again` do not count. Returns whether the run is marked as failed now.
+    Attempts before the last `forgive_attempts` do not count. Returns whether the run is marked as failed now.
     """
     retried = folder / "RETRIED"
     text = read_text(retried) if retried.exists() else ""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.launch.exit_codes import exit_code_of
 from pipeline.launch.ranks import run_ranks
 from pipeline.study.folder import Study
 from tests.pipeline.small import CPTLAW, small_words, wait_until
@@ -29,6 +30,21 @@ def test_the_first_failure_stops_all_and_gives_the_exit_code() -> None:
     assert run_ranks(_python("assert os.environ['WORLD_SIZE'] == '2'"), 2, 1) == Exit.DONE
     assert run_ranks(_python("sys.exit(75)"), 2, 1) == Exit.RUN_ME_AGAIN
     assert time.monotonic() - begin < 30
+
+
+def test_a_process_that_is_gone_and_a_lost_gpu_are_one_line() -> None:
+    for text, meaning in (
+        (
+            "[gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:45464. GLHF!",
+            "another process of the run",
+        ),
+        ("CUDA error: no CUDA-capable device is detected\nCompile with TORCH_USE_CUDA_DSA", "the GPU is gone"),
+    ):
+        code, line = exit_code_of(RuntimeError(text)) or (None, "")
+        assert code == Exit.UNEXPECTED
+        assert line.startswith(meaning)
+        assert "\n" not in line
+    assert exit_code_of(RuntimeError("CUDA error: device-side assert triggered")) is None
 
 
 def _wait_for_points(path: Path, process: Forked) -> None:

@@ -15,8 +15,10 @@ from torch.utils._pytree import tree_iter
 
 from conf import CONF
 from tests.conftest import tiny_spec
-from tests.training.runs import in_process, losses_of, train_run, trained
-from training.devices.group import ALONE
+from tests.training.runs import all_done, in_process, losses_of, together, train_run, trained
+from training import objectives
+from training.attempt import attempts
+from training.devices.group import ALONE, join, leave
 from training.devices.memory import fitted, memory_of
 from training.devices.out_of_memory import keep_smaller, within_memory
 from training.devices.placement import place_model
@@ -191,6 +193,33 @@ def test_a_run_that_runs_out_of_memory_goes_on_with_a_smaller_micro_batch(spec, 
     (kept,) = (tmp_path / "run" / "engines").glob("memory-*.json")
     # Another run of the shape begins with it.
     assert within_memory(spec, Execution(engine="eager"), kept).micro_batch == record["micro_batch"]
+
+
+def _out_of_memory_in_one(rank: int, spec: RunSpec, folder: Path, manifest: Path) -> None:
+    losses = objectives.sequence_losses
+
+    def limited(network, tokens, *given, **named) -> torch.Tensor:
+        if rank == 1 and len(tokens) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return losses(network, tokens, *given, **named)
+
+    objectives.sequence_losses = limited
+    group = join(Parallel("ddp", 2, timeout=30.0))
+    train_run(spec, folder, manifest, group=group, resume_every=1, parallel=Parallel("ddp", 2))
+    leave(group)
+
+
+@pytest.mark.slow
+def test_processes_that_are_started_again_with_less_have_not_failed(spec, manifest, tmp_path) -> None:
+    spec, folder = replace(spec, global_batch=8), tmp_path / "run"
+    sizes = []
+    while not (folder / "DONE").exists():
+        all_done(together(_out_of_memory_in_one, spec, folder, manifest.folder))
+        sizes.append(attempts(folder)[-1]["micro_batch"])  # pyright: ignore[reportTypedDictNotRequiredAccess]
+        # The number of the last attempt that does not count.
+        assert (folder / "RETRIED").read_text() == f"{min(len(sizes), 2)}\n"
+    assert sizes == [4, 2, 1]
+    assert losses_of(folder) == pytest.approx(losses_of(trained(spec, manifest, tmp_path / "one")), abs=1e-6)
 
 
 def test_what_one_sequence_does_not_fit_is_computed_with_checkpointing_then_refused(spec, tmp_path) -> None:
