@@ -6,12 +6,14 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import torch
 from transformers import PreTrainedModel
 
 from training.batches import store_of, training_batches, training_corpora, validation_windows
@@ -20,14 +22,15 @@ from training.checkpoints.states import StateWriter, resumable_state, step_of
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group
 from training.devices.placement import place_model
+from training.devices.single import Devices
 from training.durable import append_flushed, cut_lines
-from training.evaluation import evaluate
+from training.evaluation import Validation, evaluate
 from training.evaluation_steps import evaluation_steps
 from training.group_dro import GroupDro
 from training.model import build_model, model_from_directory
 from training.objectives import Losses
 from training.schedule import learning_rates
-from training.spec import Execution, RunSpec
+from training.spec import Execution, Parallel, RunSpec
 from training.stop import StopRequestedError, answer_signal, answering
 from training.telemetry import NonFiniteLossError, telemetry_of
 
@@ -83,20 +86,7 @@ def train(
     stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in spec.corpora.items()}
     validation = {corpus: validation_windows(store, spec) for corpus, store in stores.items()}
 
-    saved = group.broadcast(partial(resumable_state, spec, folder))
-    state = saved
-    if saved is None and start is not None and spec.initial.moments:
-        state = group.broadcast(partial(states.whole_state, start))
-    if state is None:
-        _first_weights(spec, start, network)
-    else:
-        states.load_state_weights(state, network)
-    network.train()
-    # The model is shared: a run that failed during a step left its gradient there.
-    network.zero_grad(set_to_none=True)
-    devices = place_model(network, losses, spec, execution.parallel, group)
-    if state is not None:
-        states.load_state_moments(state, devices)
+    devices, saved = _restored(spec, folder, start, network, losses, execution.parallel, group)
     finished = in_state = done = step_of(saved) if saved is not None else 0
     group.broadcast(partial(states.drop_later_states, folder, done))
     # The evaluation at the step of the state may be incomplete: it is repeated, and gives the same bytes.
@@ -116,10 +106,8 @@ def train(
     at_once = partial(answering, at_once=alone)
     with contextlib.ExitStack() as at_end:
         at_end.enter_context(answering(patient=not alone))
-        if alone and sum(value.numel() for value in devices.parameters.values()) > LONG_STEPS:
-            # Handlers of signals run between instructions of Python, and a backward pass may be one for a minute.
-            for value in devices.parameters.values():
-                at_end.callback(value.register_post_accumulate_grad_hook(lambda _: None).remove)
+        if alone:
+            at_end.enter_context(_answering_within_steps(devices))
         at_end.callback(devices.release)
         writers = at_end.enter_context(group.apart()) if devices.sharded else ALONE
         writer = at_end.enter_context(StateWriter(folder, execution.keep_last, execution.kept_states, writers))
@@ -140,16 +128,7 @@ def train(
                     wait_start = time.perf_counter()
                     micros = next(batches).split(micro_batch)
                     telemetry.waited(time.perf_counter() - wait_start)
-                    local_loss = 0.0
-                    for number, micro in enumerate(micros, start=1):
-                        with devices.accumulate(number == len(micros)), at_once():
-                            # Divided by the tokens of the step, so that the loss does not depend on micro-batches.
-                            losses_of_micro = devices.losses(micro)
-                            if domains is not None:
-                                losses_of_micro = domains.weighed(losses_of_micro, micro)
-                            loss = losses_of_micro.sum() / (spec.global_batch * predictions)
-                            devices.backward(loss)
-                        local_loss += loss.detach()
+                    local_loss = _accumulate(devices, micros, domains, spec.global_batch * predictions, at_once)
                     gradient_norm = devices.update(rates[step - 1])
                     # Read when the next step is queued, so that a GPU does not wait for it.
                     telemetry.step(step, local_loss, rates[step - 1])
@@ -166,7 +145,7 @@ def train(
                             result = evaluate(devices.evaluation, windows, predictions, micro_batch, passing, group)
                         if not math.isfinite(result.loss):
                             raise NonFiniteLossError(f"validation loss on {corpus} is {result.loss} at step {step}")
-                        lines.append(_point(spec, step, corpus, result.loss, result.stderr, rates))
+                        lines.append(_point(spec, step, corpus, result, rates))
                         telemetry.validation[corpus] = result.loss
                     check()
                     group.broadcast(partial(append_flushed, points, "".join(lines)))
@@ -204,6 +183,44 @@ def _is_due(minutes: float, since: float) -> bool:
     return minutes > 0 and time.monotonic() - since >= 60 * minutes
 
 
+def _restored(
+    spec: RunSpec,
+    folder: Path,
+    start: Path | None,
+    network: PreTrainedModel,
+    losses: Losses,
+    parallel: Parallel,
+    group: Group,
+) -> tuple[Devices, Path | None]:
+    """Place the model on its devices with the weights to go on from; returns also the run's newest state, if any."""
+    saved = group.broadcast(partial(resumable_state, spec, folder))
+    state = saved
+    if saved is None and start is not None and spec.initial.moments:
+        state = group.broadcast(partial(states.whole_state, start))
+    if state is None:
+        _first_weights(spec, start, network)
+    else:
+        states.load_state_weights(state, network)
+    network.train()
+    # The model is shared: a run that failed during a step left its gradient there.
+    network.zero_grad(set_to_none=True)
+    devices = place_model(network, losses, spec, parallel, group)
+    if state is not None:
+        states.load_state_moments(state, devices)
+    return devices, saved
+
+
+@contextlib.contextmanager
+def _answering_within_steps(devices: Devices) -> Iterator[None]:
+    """Let signals be answered during the backward pass of a large model, which may be one call for a minute."""
+    with contextlib.ExitStack() as hooks:
+        if sum(value.numel() for value in devices.parameters.values()) > LONG_STEPS:
+            # Handlers run between instructions of Python: one for each gradient.
+            for value in devices.parameters.values():
+                hooks.callback(value.register_post_accumulate_grad_hook(lambda _: None).remove)
+        yield
+
+
 def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) -> None:
     if spec.initial.kind == "scratch":
         weights.take_weights(build_model(spec.model, "eager", spec.seed), network)
@@ -215,7 +232,28 @@ def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) 
         weights.take_weights(model_from_directory(start, "eager"), network)
 
 
-def _point(spec: RunSpec, step: int, corpus: str, loss: float, stderr: float, rates: np.ndarray) -> str:
+def _accumulate(
+    devices: Devices,
+    micros: Sequence[torch.Tensor],
+    domains: GroupDro | None,
+    predictions: int,
+    at_once: Callable[[], AbstractContextManager[object]],
+) -> torch.Tensor | float:
+    """Add up the gradient of a step's micro-batches; returns this process' part of the loss."""
+    local_loss = 0.0
+    for number, micro in enumerate(micros, start=1):
+        with devices.accumulate(number == len(micros)), at_once():
+            losses = devices.losses(micro)
+            if domains is not None:
+                losses = domains.weighed(losses, micro)
+            # Divided by the predictions of the step, so that the loss does not depend on micro-batches.
+            loss = losses.sum() / predictions
+            devices.backward(loss)
+        local_loss += loss.detach()
+    return local_loss
+
+
+def _point(spec: RunSpec, step: int, corpus: str, result: Validation, rates: np.ndarray) -> str:
     rate = float(rates[step - 1] if step else spec.learning_rate_before)
-    point = {"step": step, "tokens": step * spec.tokens_per_step, "corpus": corpus, "loss": loss}
-    return json.dumps(point | {"loss_stderr": stderr, "learning_rate": rate}) + "\n"
+    point = {"step": step, "tokens": step * spec.tokens_per_step, "corpus": corpus, "loss": result.loss}
+    return json.dumps(point | {"loss_stderr": result.stderr, "learning_rate": rate}) + "\n"
