@@ -102,7 +102,7 @@ def test_a_study_is_rehearsed_from_its_start_or_not_at_all(tmp_path: Path) -> No
 
 
 def _cases() -> Iterator[object]:
-    """CI has time for the shortest ones. One minute to ten each, an hour in all: python -m pytest -m rehearsal."""
+    """CI has time for the shortest ones. The others take minutes each: python -m pytest -m rehearsal."""
     for name in options("experiment"):
         marks = [pytest.mark.slow, *([] if name in IN_CI else [pytest.mark.rehearsal])]
         yield pytest.param(name, [], marks=marks, id=name)
