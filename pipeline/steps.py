@@ -29,7 +29,7 @@ from pipeline.study.collect import collect as collect_points
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.fitted_points import are_all_fitted
-from pipeline.study.folder import PlannedRun, StudyError, question_yaml
+from pipeline.study.folder import PlannedRun, StudyError, question_yaml, refuse_read_only
 from pipeline.study.status import ended_points, is_confirmed, is_followed
 from training.corpora.documents import CorpusError
 from training.durable import read_text
@@ -42,6 +42,7 @@ def prepare(context: Context, console: Console) -> Exit:
     """Tokenise the corpora, and measure the speed of the models in each precision."""
     question, study = context.question, context.study
     study.folder.mkdir(parents=True, exist_ok=True)
+    refuse_read_only(study)
     if not context.is_prepared:
         # Whether the text, or what a model has yet to write in hours, will be enough is known before.
         runs = goal_of(question).runs(estimate(question))
@@ -172,7 +173,7 @@ def confirm(context: Context, console: Console) -> Exit:
             count = f"{len(late)} of the runs for the fit, like {late[0].name}"
             raise StudyError(f"{study.folder}: {count}, ended since cptlaw collect; run {again} first")
         estimated = dataclasses.replace(
-            context, given_manifest=planned_corpora(context), given_precision=context.known_precision or "fp32"
+            context, given_manifest=planned_corpora(context), given_precision=_planned_precision(context)
         )
         runs = goal.confirmation_runs(estimated)
         add_to_plan(study, runs)
@@ -186,6 +187,11 @@ def confirm(context: Context, console: Console) -> Exit:
                 return code  # DONE: they are queued, and behind them the job that compares.
     print_items(shown(goal.confirm(context.fresh(), runs), context.fresh()), console)
     return Exit.DONE
+
+
+def _planned_precision(context: Context) -> str:
+    """The study's precision; of a study without machine.json that of its plan, whose pre-training runs lead on."""
+    return context.known_precision or next((run.spec.precision for run in context.plan), "fp32")
 
 
 def report(context: Context, console: Console) -> Exit:

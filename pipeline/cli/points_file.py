@@ -62,6 +62,9 @@ def _csv(path: Path, names: list[str]) -> pd.DataFrame:
         raise ValueError(f"rows have more cells than there are names of columns, by {table.index.nlevels}: {remedy}")
     # pandas reads the name NA as missing, and 001 as a number.
     own = table.columns.intersection(names)
+    for name in table.columns.difference(own):
+        if len(cells := table[name].dropna()) and cells.astype(str).str.fullmatch(_PERCENT).all():
+            table[name] = table[name].str.strip(" %").astype(float) / 100
     text = read(dtype=str, keep_default_na=False)[own] if len(own) else table
     commas = [cell for name in table.columns.difference(own) for cell in _with_commas(table[name])]
     decimal, thousands = (all(re.fullmatch(form, cell) for cell in commas) for form in (_DECIMAL, _THOUSANDS))
@@ -102,6 +105,7 @@ TABLES: dict[str, Callable[[Path, list[str]], pd.DataFrame]] = {
 }
 """Ending of a table, behind which .gz or .zst may stand -> what reads it, with the columns that hold names."""
 _NUMBER = r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?|[-+]?inf"
+_PERCENT = r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*%\s*"
 _DECIMAL, _THOUSANDS = r"[^.,]*,[^.,]*", r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?"
 """A number with a decimal comma, and one with commas between thousands; 2,345 may be either."""
 _HIGH_LOSS = 20

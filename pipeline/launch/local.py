@@ -181,7 +181,7 @@ class _ProgressDisplay:
         self._since: tuple[float, float] | None = None
         self._left: tuple[float, float] | None = None
         self._shown = {row.run.name for row in rows if row.state == "done"}
-        self._last_line = -_LOG_SECONDS
+        self._last_line, self._last_said = -_LOG_SECONDS, ""
         # A fixed width each but the last, which is cut at the right: what comes first says most.
         cut = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         columns = (
@@ -226,7 +226,10 @@ class _ProgressDisplay:
         now = time.monotonic()
         if running and now - self._last_line > (_LOG_SECONDS if now - self._start < 600 else 4 * _LOG_SECONDS):
             self._last_line = now
-            self._console.print("; ".join([facts, *(f"{row.run.name} {_step_and_facts(row)}" for row in running)]))
+            line = "; ".join([facts, *(f"{row.run.name} {_step_and_facts(row)}" for row in running)])
+            if line != self._last_said:
+                self._console.print(line)
+            self._last_said = line
 
     def _work(self, rows: list[RunStatus]) -> tuple[float, float]:
         """FLOPs of the steps so far, and of those left in runs that have not ended."""

@@ -15,6 +15,8 @@ LONGEST = 10_000
 """Characters of the longest word: the parser is slow, and recursive."""
 _KEY = r"(~|\+\+?)?[A-Za-z_][\w.$/-]*(@[\w.]*(:[\w.]+)?)?"
 _FORMS: dict[object, str] = {int: "a whole number", float: "a number", bool: "true or false"}
+_LACKS_ELEMENT = re.compile(r"^[^\"'\\]*[\[{,]\s*,|^[^\"'\\]*,\s*[\]}]")
+"""Nothing between two commas, or beside one; OmegaConf reads it as an empty text, with a warning."""
 _NOTHING = object()
 _SWEEP = object()
 
@@ -58,6 +60,8 @@ def readable(word: str, hint: Any, *, is_group: bool = False, sweeps: bool = Fal
     if hint is str and not (given is None and not is_group):
         text = given if isinstance(given, str) else value
         return word if text == given and not text.startswith("~/") else f"{key}={_quoted(text)}"
+    if given is _NOTHING and hint is not str and _LACKS_ELEMENT.search(value):
+        raise ConfigError([_advice(word, hint, several=False)])
     if element_type(hint) is str and (texts := _texts(given if isinstance(given, str) else value, given)) is not None:
         return word if texts == given else f"{key}=[{','.join(map(_quoted, texts))}]"
     if given is _NOTHING or given is _SWEEP:
@@ -66,7 +70,9 @@ def readable(word: str, hint: Any, *, is_group: bool = False, sweeps: bool = Fal
 
 
 def _read(key: str, value: str) -> Any:
-    """The value as Hydra reads it, _SWEEP of several, _NOTHING if it cannot."""
+    """The value as Hydra reads it, _SWEEP of several, _NOTHING if it cannot, or lacks an element beside a comma."""
+    if _LACKS_ELEMENT.search(value):
+        return _NOTHING
     if value == value.strip():
         # OmegaConf's grammar of values is a part of Hydra's, which takes a tenth of a second to load.
         with contextlib.suppress(Exception):
@@ -111,6 +117,8 @@ def _advice(word: str, hint: Any, *, several: bool) -> str:
         return f"{key}: no such key{suggested_key(key)}"
     if hint in _FORMS:
         return f"{key}: {value!r}; allowed: {_FORMS[hint]}"
+    if _LACKS_ELEMENT.search(value):
+        return f"{key}: {value} lacks an element beside a comma; remove the comma"
     spelling = re.sub(r"[^\[\]{},]+", _with_quotes, value)
     spelling = _quoted(value) if _read(key, spelling) is _NOTHING else spelling
     return f"{word}: cannot be read as key=value; quote the value: {shlex.quote(f'{key}={spelling}')}"

@@ -1,6 +1,8 @@
 """A study on disk: where its files are, and the plan that says which runs belong to it."""
 
 import dataclasses
+import errno
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -119,6 +121,12 @@ class Study:
         """Replace plan.jsonl."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self.plan_file, as_counted_lines(run.to_dict() for run in runs))
+
+
+def refuse_read_only(study: Study) -> None:
+    """Raise OSError where the study's folder is read-only, before what takes long."""
+    if not os.access(study.folder, os.W_OK):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(study.folder))
 
 
 def study_of(question: Question) -> Study:

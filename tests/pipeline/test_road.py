@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -323,6 +324,12 @@ def test_a_read_only_disk_is_one_line(copy: Study) -> None:
     assert "Read-only file system; make it writable and give the same command again" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (copy.runs / planned.name / "FAILED").exists()
+    # Text that takes hours is not prepared for a study that keeps nothing.
+    prepare = [sys.executable, "-m", "pipeline.cli.main", "prepare", str(copy.folder), f"data={copy.folder.parent}/new"]
+    done = subprocess.run([*closed[: -len(command)], *prepare], capture_output=True, text=True, check=False)
+    remedy = "Read-only file system; make it writable and give the same command again"
+    assert (done.returncode, done.stderr) == (3, f"{copy.folder}: {remedy}\n")
+    assert not (copy.folder.parent / "new").exists()
 
 
 @pytest.mark.slow

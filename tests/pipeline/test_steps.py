@@ -165,6 +165,21 @@ def test_an_answer_that_is_out_of_date_is_not_confirmed(confirmed: Context, chan
     assert confirmed.study.plan_file.read_bytes() == before
 
 
+def test_a_confirmation_has_the_precision_of_the_plan(confirmed: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without machine.json, which is not kept everywhere: another precision would ask for another pre-training."""
+    Machine.path(confirmed.study).unlink()
+    plan = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, precision="bf16")) for run in confirmed.plan]
+    monkeypatch.setattr(Context, "plan", plan)
+    monkeypatch.setattr(steps, "not_collected", lambda context: [])
+    monkeypatch.setattr(steps, "planned_corpora", lambda context: context.manifest)
+    monkeypatch.setattr(steps, "launch", lambda context, console, runs: Exit.CRASH)
+    precisions: list[str] = []
+    monkeypatch.setattr(LawGoal, "confirmation_runs", lambda goal, context: precisions.append(context.precision) or [])
+    monkeypatch.setattr(steps, "add_to_plan", lambda study, runs: None)
+    assert steps.confirm(confirmed, Console(quiet=True)) == Exit.CRASH
+    assert precisions == ["bf16"]
+
+
 def test_laws_that_do_not_answer_may_be_left_out_of_a_confirmation(confirmed: Context) -> None:
     question, answer = confirmed.question, Recommendation.read(confirmed.study)
     used = {law for of_law in answer.weights.values() for law in of_law} or {*answer.law.values()}

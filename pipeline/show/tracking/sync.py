@@ -1,6 +1,5 @@
 """cptlaw track sync: complete wandb's copy of a study from its files, and upload it where a key is known."""
 
-import errno
 import functools
 import os
 import subprocess
@@ -13,7 +12,7 @@ from pipeline.question.schema import Question
 from pipeline.show.tracking.answer import track
 from pipeline.show.tracking.mirror import environment, reason, warn
 from pipeline.show.tracking.runs import Attempt, WandbCopy, attempt_identity, local_folders, marker, mode_of
-from pipeline.study.folder import Study
+from pipeline.study.folder import Study, refuse_read_only
 from training.attempt import attempts, is_live
 from training.run import Exit
 
@@ -24,9 +23,7 @@ def sync(study: Study, question: Question, console: Console) -> Exit:
     Safe to repeat: complete copies stay. Without the study's folder wandb/ everything is copied again. Uploads
     wherever a key is known and WANDB_MODE allows it, whatever tracking.mode the runs were recorded with.
     """
-    if not os.access(study.folder, os.W_OK):
-        # wandb tries each run for seconds.
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(study.folder))
+    refuse_read_only(study)  # wandb tries each run for seconds.
     os.environ.update(environment(study))
     tracking, plan = question.tracking, study.read_plan()
     copy, made, failed = WandbCopy(study, tracking, "offline"), 0, 0

@@ -1,5 +1,6 @@
 """What a training on this machine shows: lines in a log, bars on a terminal, and whom a second command helps."""
 
+import dataclasses
 import io
 import json
 import re
@@ -59,6 +60,12 @@ def test_each_line_of_a_log_has_time_left_speed_and_losses(clock) -> None:
         f"failed  {second}    (0/3 runs, 25% of the tokens, 109 s left)",
         f"0/3 runs, 25% of the tokens, 109 s left; {first} 10/20, 2 s {of_run}",
     ]
+
+
+def test_a_line_of_a_log_is_not_repeated(clock) -> None:
+    starting = [dataclasses.replace(row, speed=None, detail="") for row in rows("running", "waiting", step=0)]
+    (line,) = shown(clock, starting, starting, starting).splitlines()
+    assert line.endswith("0/20, starting, the fastest engine is measured first")
 
 
 def test_time_left_does_not_grow_by_noise(clock) -> None:

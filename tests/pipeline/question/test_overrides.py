@@ -90,6 +90,14 @@ def test_what_a_message_advises_is_read(word: str) -> None:
     assert readable(ADVICE[word], type_of(key), is_group=key == "law")
 
 
+@pytest.mark.parametrize("word", ["mixture.domain_ratio=[1,]", "evaluate.tasks=[a,,b]", "variants.x={seed: 1,}"])
+def test_a_comma_without_an_element_is_refused(word: str) -> None:
+    key, _, value = word.partition("=")
+    with pytest.raises(ConfigError) as error:
+        read_question(["experiment=quickstart", word])
+    assert error.value.lines == [f"{key}: {value} lacks an element beside a comma; remove the comma"]
+
+
 def test_folders_and_files_of_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "studies" / "seed=1,a"
     folder.mkdir(parents=True)
