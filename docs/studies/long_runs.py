@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-NAMES = ("long-runs", "long-runs-peak", "long-runs-2.9m", "long-runs-2.9m-peak")
+NAMES = ("long-runs", "long-runs-peak", "long-runs-2.9m", "long-runs-2.9m-peak", "long-runs-other-domains")
 STUDIES = [Path(__file__).parents[1] / "results" / name for name in NAMES]
 BAR, PART = 0.01, 0.1
 """A loss is near if it is missed by that part of it, or of its change."""
@@ -24,7 +24,7 @@ def ends(points: pd.DataFrame, role: str) -> pd.DataFrame:
     """The last loss of each run of a role on each corpus, with the domain of its mixture; nats per token."""
     rows = points[points["role"] == role]
     rows = rows[rows["step"] == rows.groupby("run")["step"].transform("max")]
-    domains = ("law", "headers")
+    domains = [name for name in ("law", "headers", "medical", "math") if f"mixture.{name}" in rows]
     parts = [rows[rows[f"mixture.{name}"] > 0].assign(domain=name) for name in domains]
     # A run of general text alone is one of both.
     parts += [rows[rows["replay"] == 1].assign(domain=name) for name in domains]
