@@ -108,6 +108,11 @@ class Source:
         )
         checks = [
             (self.kind == "files" and not self.path, "path: missing; allowed: a file or a folder"),
+            (
+                self.kind == "installed-python" and self.label != self.kind,
+                f"kind: {self.kind} does not read {self.label}; allowed: files for a path, hub for a name",
+            ),
+            (self.kind == "hub" and self.path, f"path: {self.path}; kind=hub reads name; of files give kind=files"),
             (self.kind == "hub" and not self.name, "name: missing; allowed: owner/name on the hub, or a local folder"),
             (no_columns and self.where, f"where: {self.where}; {self.kind} has no columns"),
             (generated and cap, f"max_bytes: {cap}; allowed for generated text: null, give generated.tokens"),
