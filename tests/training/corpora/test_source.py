@@ -143,3 +143,13 @@ def test_installed_python_is_parsed_once(monkeypatch):
     monkeypatch.setattr("training.corpora.installed_python._prose", None)
     assert list(reader.documents()) == first
     assert [document for document, _ in reader.sample(10**6)] == [document for document, _ in first]
+
+
+def test_a_path_that_a_corpus_of_its_kind_does_not_read_is_refused() -> None:
+    (line,) = Source("installed-python", path="texts").problems("corpora.general")
+    assert (
+        line == "corpora.general.kind: installed-python does not read texts; allowed: files for a path, hub for a name"
+    )
+    (line,) = Source("hub", name="a/b", path="texts").problems("corpora.general")
+    assert line == "corpora.general.path: texts; kind=hub reads name; of files give kind=files"
+    assert not Source("generated", path="texts").problems("corpora.general")
