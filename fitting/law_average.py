@@ -4,14 +4,16 @@ The weights are inverse variances: 1 / (mean square of the held-out log errors +
 mean misses less than the law with the smallest held-out error (docs/negative-results.md).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 
 import numpy as np
 import pandas as pd
 
 from fitting.fitted import Fit, interval_of
+from fitting.laws import LAWS
 from fitting.points import PointsError
 from fitting.schedule import ANNEALING
 from fitting.uncertainty.horizon import NEAREST, Reach, half_width
@@ -38,6 +40,18 @@ def law_weights(errors: Mapping[str, np.ndarray]) -> dict[str, float]:
     precision = {law: 1 / (float(np.mean(np.square(values))) + WEIGHT_FLOOR**2) for law, values in errors.items()}
     total = sum(precision.values())
     return {law: value / total for law, value in precision.items()}
+
+
+def counting(laws: Iterable[str], horizon: float) -> list[str]:
+    """Those of some laws that count in their average at `horizon` times the fitted tokens.
+
+    Where none sees so far (`Law.furthest`), those that see farthest; a law of one's own sees any distance.
+
+    >>> counting(["dcpt", "transfer-anchored", "transfer-replay"], 4), counting(["dcpt", "transfer-anchored"], 20)
+    (['dcpt', 'transfer-replay'], ['dcpt'])
+    """
+    sees = {law: LAWS[law].furthest if law in LAWS else inf for law in laws}
+    return [law for law, furthest in sees.items() if furthest >= min(horizon, max(sees.values()))]
 
 
 @dataclass(frozen=True, eq=False)

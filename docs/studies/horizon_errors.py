@@ -24,8 +24,8 @@ import pandas as pd
 import fitting
 from docs.studies.horizon_series import LADDER, Far, all_series, apart_series
 from docs.studies.law_errors import RESULTS
-from fitting import LAWS, Fold, PointsError
-from fitting.law_average import APART, AVERAGE
+from fitting import Fold, PointsError
+from fitting.law_average import APART, AVERAGE, counting
 from fitting.laws.tokens import ONE_CURVE
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules, with_areas
@@ -194,22 +194,20 @@ def of_question(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         known = {law: tables[split][law].to_numpy() for law in laws}
         stand_in = 1.0 if split == kind else STAND_IN
         answered = [(law, {law: 1.0}, own) for law in laws]
-        limit = min(LAWS[law].furthest for law in laws) if len(laws) > 1 else 0.0
-        beyond = own["horizon"] > limit
-        for part, counted in ((own[~beyond], laws), (own[beyond], [law for law in laws if LAWS[law].furthest > limit])):
-            if limit and len(part):
-                answered.append((AVERAGE, fitting.law_weights({law: known[law] for law in counted or laws}), part))
+        if len(laws) > 1:
+            of = pd.Series([" ".join(counting(laws, times)) for times in own["horizon"]], own.index)
+            for counted, part in own.groupby(of):
+                answered.append((AVERAGE, fitting.law_weights({law: known[law] for law in str(counted).split()}), part))
         for law, weight, part in answered:
-            factor = AVERAGE_FACTORS[str(kind)] if law == AVERAGE else FACTORS[str(kind)] * stand_in
+            several = len(weight) > 1
+            factor = AVERAGE_FACTORS[str(kind)] if several else FACTORS[str(kind)] * stand_in
             table = _averaged(part, weight)
             missed = np.sum([known[name] * one for name, one in weight.items()], axis=0)
             residual = float(table["residual"].iloc[0])
             half = misfit.half_width(missed, residual, factor, int(part["runs"].min()))
             root, ahead = float(np.sqrt(np.mean(missed**2))), HELD_OUT_HORIZON.get(split)
             growth = [root / np.log(ahead) ** horizon.POWER] if ahead else []
-            far = horizon.half_width(
-                table["horizon"].to_numpy(), growth, residual, "average" if law == AVERAGE else "law"
-            )
+            far = horizon.half_width(table["horizon"].to_numpy(), growth, residual, "average" if several else "law")
             apart = APART * table["apart"]
             yield table.assign(law=law, before=np.hypot(half, apart), half=np.hypot(np.maximum(half, far), apart))
 

@@ -12,7 +12,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-NAMES = ("long-runs", "long-runs-peak", "long-runs-2.9m", "long-runs-2.9m-peak", "long-runs-other-domains")
+NAMES = (
+    "long-runs",
+    "long-runs-peak",
+    "long-runs-2.9m",
+    "long-runs-2.9m-peak",
+    "long-runs-other-domains",
+    "long-runs-low",
+)
 STUDIES = [Path(__file__).parents[1] / "results" / name for name in NAMES]
 BAR, PART = 0.01, 0.1
 """A loss is near if it is missed by that part of it, or of its change."""

@@ -113,6 +113,8 @@ DCPT = Law(
     slopes=dcpt_slopes,
     cone=Cone(dcpt_cone, dcpt_cone_derivatives, dcpt_constants),
     study=StudyPoints(from_step=60, min_ratio=0.1),
+    # It takes settled models to end where short runs end (docs/results/long-runs-other-domains).
+    furthest=6.0,
 )
 
 DCPT_CONVEX = replace(

@@ -91,10 +91,8 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
             if others := [name for name in left if name not in near]:
                 yield f"{', '.join(others)} on {corpus}: not in the average, since no run could be held out of them"
             if near:
-                yield (
-                    f"{', '.join(near)} on {corpus}: not in the average beyond {LAWS[near[0]].furthest:g} times the "
-                    "fitted tokens"
-                )
+                ends = ", ".join(f"{name} ({LAWS[name].furthest:g} times)" for name in near)
+                yield f"{corpus}: farther beyond the fitted tokens than these count in the average: {ends}"
     names = dict.fromkeys(name for corpus in laws.corpora for name in laws.weights.get(corpus) or [laws.law[corpus]])
     yield from _not_identified({name: [context.fits[corpus][name] for corpus in context.corpora] for name in names})
 

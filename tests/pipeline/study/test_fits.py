@@ -167,6 +167,7 @@ def test_far_beyond_the_fitted_tokens_only_laws_that_see_so_far_count() -> None:
     tested = _tested(*((name, "tokens", 1, 0.01) for name in names))
     assert weights(tested, "general", "tokens", 3.0) == pytest.approx(dict.fromkeys(names, 0.25))
     assert weights(tested, "general", "tokens", 3.1) == pytest.approx({"dcpt": 0.5, "transfer-replay": 0.5})
+    assert weights(tested, "general", "tokens", 6.1) == {"transfer-replay": 1.0}
     alone = _tested(("transfer-anchored", "tokens", 1, 0.01))
     assert weights(alone, "general", "tokens", 20.0) == {"transfer-anchored": 1.0}
 
