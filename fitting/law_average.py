@@ -42,16 +42,18 @@ def law_weights(errors: Mapping[str, np.ndarray]) -> dict[str, float]:
     return {law: value / total for law, value in precision.items()}
 
 
-def counting(laws: Iterable[str], horizon: float) -> list[str]:
-    """Those of some laws that count in their average at `horizon` times the fitted tokens.
+def laws_that_count(laws: Iterable[str], horizon: float) -> list[str]:
+    """The laws that count in an average at `horizon` times the fitted tokens, by `Law.furthest`.
 
-    Where none sees so far (`Law.furthest`), those that see farthest; a law of one's own sees any distance.
+    Where that is beyond all of them, those with the largest; a law that is not in `LAWS` has no limit.
 
-    >>> counting(["dcpt", "transfer-anchored", "transfer-replay"], 4), counting(["dcpt", "transfer-anchored"], 20)
-    (['dcpt', 'transfer-replay'], ['dcpt'])
+    >>> laws_that_count(["dcpt", "transfer-anchored", "transfer-replay"], 4)
+    ['dcpt', 'transfer-replay']
+    >>> laws_that_count(["dcpt", "transfer-anchored"], 20)
+    ['dcpt']
     """
-    sees = {law: LAWS[law].furthest if law in LAWS else inf for law in laws}
-    return [law for law, furthest in sees.items() if furthest >= min(horizon, max(sees.values()))]
+    limits = {law: LAWS[law].furthest if law in LAWS else inf for law in laws}
+    return [law for law, limit in limits.items() if limit >= min(horizon, max(limits.values()))]
 
 
 @dataclass(frozen=True, eq=False)

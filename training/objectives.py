@@ -210,7 +210,7 @@ def _inputs(model: torch.nn.Module, tokens: torch.Tensor, end_of_text: int | Non
     inputs: dict[str, torch.Tensor | bool] = {"input_ids": tokens[:, :-1], "use_cache": False}
     if end_of_text is None:
         return inputs
-    # transformers keeps attention inside documents where positions start again, `CAUSAL` where it is told starts.
+    # transformers keeps attention inside documents where positions start again, `CAUSAL` by the starts.
     position = document_positions(tokens[:, :-1], end_of_text)
     inputs["position_ids"] = position
     if getattr(model.config, "_attn_implementation", "") == CAUSAL:

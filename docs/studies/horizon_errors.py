@@ -25,7 +25,7 @@ import fitting
 from docs.studies.horizon_series import LADDER, Far, all_series, apart_series
 from docs.studies.law_errors import RESULTS
 from fitting import Fold, PointsError
-from fitting.law_average import APART, AVERAGE, counting
+from fitting.law_average import APART, AVERAGE, laws_that_count
 from fitting.laws.tokens import ONE_CURVE
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules, with_areas
@@ -195,7 +195,7 @@ def of_question(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         stand_in = 1.0 if split == kind else STAND_IN
         answered = [(law, {law: 1.0}, own) for law in laws]
         if len(laws) > 1:
-            of = pd.Series([" ".join(counting(laws, times)) for times in own["horizon"]], own.index)
+            of = pd.Series([" ".join(laws_that_count(laws, times)) for times in own["horizon"]], own.index)
             for counted, part in own.groupby(of):
                 answered.append((AVERAGE, fitting.law_weights({law: known[law] for law in str(counted).split()}), part))
         for law, weight, part in answered:

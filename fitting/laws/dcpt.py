@@ -113,7 +113,7 @@ DCPT = Law(
     slopes=dcpt_slopes,
     cone=Cone(dcpt_cone, dcpt_cone_derivatives, dcpt_constants),
     study=StudyPoints(from_step=60, min_ratio=0.1),
-    # It takes settled models to end where short runs end (docs/results/long-runs-other-domains).
+    # From short runs it predicts that a settled model stops improving where they end (docs/results/long-runs-low).
     furthest=6.0,
 )
 

@@ -15,7 +15,7 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, fit_shared, folds, held_out, law_weights
-from fitting.law_average import AVERAGE, LEAST_LOSS, counting
+from fitting.law_average import AVERAGE, LEAST_LOSS, laws_that_count
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from fitting.uncertainty.misfit import NEXT, log_errors
@@ -276,7 +276,7 @@ def weights(tested: pd.DataFrame, corpus: str, kind: str, horizon: float = 1.0) 
     tables = _common_errors_of(tested, corpus)
     errors = next((tables[split] for split in NEXT[kind] if split in tables), pd.DataFrame())
     known = {str(law): errors[law].to_numpy() for law in errors}
-    return law_weights({law: known[law] for law in counting(known, horizon)}) if len(errors) else {}
+    return law_weights({law: known[law] for law in laws_that_count(known, horizon)}) if len(errors) else {}
 
 
 def with_average(

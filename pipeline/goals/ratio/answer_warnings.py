@@ -91,8 +91,8 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
             if others := [name for name in left if name not in near]:
                 yield f"{', '.join(others)} on {corpus}: not in the average, since no run could be held out of them"
             if near:
-                ends = ", ".join(f"{name} ({LAWS[name].furthest:g} times)" for name in near)
-                yield f"{corpus}: farther beyond the fitted tokens than these count in the average: {ends}"
+                ends = ", ".join(f"{name} (up to {LAWS[name].furthest:g} times them)" for name in near)
+                yield f"{corpus}: not in the average so far beyond the fitted tokens: {ends}"
     names = dict.fromkeys(name for corpus in laws.corpora for name in laws.weights.get(corpus) or [laws.law[corpus]])
     yield from _not_identified({name: [context.fits[corpus][name] for corpus in context.corpora] for name in names})
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fitting import LAWS
-from fitting.law_average import counting
+from fitting.law_average import laws_that_count
 from fitting.uncertainty.horizon import half_width
 from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
 from pipeline.plan.cost import run_flops, run_seconds
@@ -60,7 +60,7 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         times = f"{steps / longest:.3g} times the steps of" if steps != longest else "as many steps as"
         line = f"horizon: that run has {times} the longest run for the fit"
         if steps > longest:
-            laws = counting(question.law, steps / longest)
+            laws = laws_that_count(question.law, steps / longest)
             width = float(half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else "law")[0])
             line += f", where 90% intervals of a loss are some {width:.1%} to either side by "
             line += f"the average of {len(laws)} laws, more where they disagree" if laws[1:] else laws[0]
