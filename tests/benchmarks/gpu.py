@@ -18,7 +18,9 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import torch
@@ -52,7 +54,7 @@ SHAPES = {
         ("tiny", 64, 2, 2, 176, 512, True),
     )
 }
-ENGINES = ("sdpa-compiled", "sdpa-chunked", "sdpa")
+ENGINES = {"0.1B": ("sdpa-compiled",), "0.5B": ("sdpa-compiled", "sdpa-chunked", "sdpa"), "1.8B": ("sdpa-compiled",)}
 GPU = torch.cuda.is_available()
 SPAWN = multiprocessing.get_context("spawn")
 Facts = dict[str, float | str | list[float] | None]
@@ -96,26 +98,30 @@ def _correctness(asked: argparse.Namespace) -> Work:
     shape = (asked.shape or ["small"])[0]
     for precision in ("fp32", "bf16"):
         yield f"losses, {precision}", partial(_losses_against_cpu, shape, precision, asked.length)
+    for precision in ("fp32", "bf16"):
+        yield (
+            f"losses, {precision}, documents",
+            partial(_losses_against_cpu, shape, precision, asked.length, "documents"),
+        )
     yield "kill and resume", partial(_kill_and_resume, shape, asked.out)
     for checkpointing in (False, True):
-        yield (
-            f"memory, {checkpointing=}",
-            partial(_memory, (asked.shape or ["0.1B"])[0], asked, checkpointing),
-        )
+        yield f"memory, {checkpointing=}", partial(_alone, _memory, (asked.shape or ["0.1B"])[0], asked, checkpointing)
     yield "host reads in a step", partial(_host_reads, shape, asked.length)
-    yield "trace", partial(_trace, (asked.shape or ["0.5B"])[0], asked)
 
 
 def _speed(asked: argparse.Namespace) -> Work:
-    for shape in asked.shape or ("0.1B", "0.5B", "1.8B"):
-        for engine in ENGINES:
+    for shape in asked.shape or ("0.5B", "1.8B", "0.1B"):
+        for engine in ENGINES.get(shape, ("sdpa", "sdpa-chunked")):
             yield f"{shape} {engine}", partial(_alone, _utilisation, shape, engine, asked.batch, asked.length)
+    yield "trace", partial(_alone, _trace, (asked.shape or ["0.5B"])[0], asked.batch // 4, asked.length, asked.out)
 
 
 def _packed(asked: argparse.Namespace) -> Work:
     (shape, *_), length = asked.shape or ["small"], min(asked.length, 256)
-    for count in (1, 2) if not GPU else (1, 2, 4, 8, 16):
+    for count in (1, 2) if not GPU else (1, 4, 16):
         yield f"{count} processes", partial(_processes, shape, count, length)
+    if GPU:
+        yield "graph of a step", partial(_alone, _graph_of_step, shape, length)
     for count in (2,) if not GPU else (8, 32, 128):
         yield f"{count} stacked", partial(_alone, _stacked, shape, count, length)
 
@@ -141,14 +147,16 @@ def _engine() -> str:
     return "sdpa-compiled" if GPU else "sdpa"
 
 
-def _losses_against_cpu(shape: str, precision: str, length: int) -> Facts:
+def _losses_against_cpu(shape: str, precision: str, length: int, boundaries: str = "none") -> Facts:
     """Eight steps on this device, against fp32 on the CPU: the same weights and tokens."""
-    spec, length = spec_of(shape, min(length, 256), 4, precision), min(length, 256)
-    tokens = torch.randint(SHAPES[shape]["vocab_size"], (4, length + 1), generator=torch.Generator().manual_seed(0))
+    spec, length = spec_of(shape, min(length, 256), 4, precision, boundaries=boundaries), min(length, 256)
+    ends = 0 if boundaries == "documents" else None
+    # Few token ids, so that documents end within a sequence.
+    tokens = torch.randint(40, (4, length + 1), generator=torch.Generator().manual_seed(0))
     source, losses = build_model(spec.model, "sdpa", seed=0), {}
-    for name, of_device in (("here", spec), ("cpu", spec_of(shape, length, 4, "fp32"))):
+    for name, of_device in (("here", spec), ("cpu", replace(spec, precision="fp32"))):
         here = name == "here"
-        network, loss = build_engine(of_device, _engine() if here else "sdpa", torch.get_num_threads())
+        network, loss = build_engine(of_device, _engine() if here else "sdpa", torch.get_num_threads(), ends)
         network.load_state_dict(source.state_dict())
         place = partial(place_model, parallel=Parallel(), group=ALONE) if here else Devices
         devices, losses[name] = place(network.train(), loss, of_device), []
@@ -230,23 +238,24 @@ def _host_reads(shape: str, length: int) -> Facts:
     return {"reads": 0}
 
 
-def _trace(shape: str, asked: argparse.Namespace) -> Facts:
+def _trace(shape: str, batch: int, length: int, out: Path) -> Facts:
     """A trace of two steps for a browser, and its longest operations."""
-    batch = max(asked.batch // 4, 1)
-    spec = spec_of(shape, asked.length, batch)
-    step = training_step(*build_engine(spec, _engine(), 1), spec, batch)
-    step(batch, asked.length)
+    spec = spec_of(shape, length, max(batch, 1))
+    step = training_step(*build_engine(spec, _engine(), 1), spec, spec.global_batch)
+    step(spec.global_batch, length)
     with torch.profiler.profile() as profile:
         for _ in range(2):
-            step(batch, asked.length)
-    profile.export_chrome_trace(str(asked.out / "trace.json"))
+            step(spec.global_batch, length)
+    profile.export_chrome_trace(str(out / "trace.json.gz"))
     order = "self_cuda_time_total" if GPU else "self_cpu_time_total"
-    (asked.out / "operations.txt").write_text(profile.key_averages().table(sort_by=order, row_limit=40))
-    return {"shape": shape, "batch": batch}
+    (out / "operations.txt").write_text(profile.key_averages().table(sort_by=order, row_limit=40))
+    return {"shape": shape, "batch": spec.global_batch}
 
 
 def _utilisation(shape: str, engine: str, batch: int, length: int) -> Facts:
-    """Tokens a second, MFU and peak memory of a shape by an engine, at the largest batch that fits."""
+    """Tokens a second, MFU and peak memory of a shape by an engine, at the largest batch that fits by the formula."""
+    while batch > 1 and GPU and _formula(spec_of(shape, length, batch), engine) > torch.cuda.mem_get_info()[0]:
+        batch //= 2
     while True:
         try:
             spec = spec_of(shape, length, batch)
@@ -263,10 +272,16 @@ def _utilisation(shape: str, engine: str, batch: int, length: int) -> Facts:
         torch.cuda.empty_cache()
     speed, peak = batch * length / seconds, peak_flops(device_name())
     mfu = speed * model_size(spec.model, length).flops_per_token / peak if peak else None
-    return {"batch": batch, "tokens_per_second": speed, "mfu": mfu, "memory": peak_memory(), "first_step": first}
+    memory = {"memory": peak_memory(), "formula": _formula(spec, engine)}
+    return {"batch": batch, "tokens_per_second": speed, "mfu": mfu, **memory, "first_step": first}
 
 
-def _median_seconds(step: Callable[[], object], limit: float = 15.0) -> float:
+def _formula(spec: RunSpec, engine: str) -> float:
+    memory = memory_of(spec, Parallel(), spec.global_batch, engine, gpu=GPU)
+    return memory.total if memory else 0.0
+
+
+def _median_seconds(step: Callable[[], object], limit: float = 4.0) -> float:
     times, end = [], time.perf_counter() + (limit if GPU else 1.0)
     while len(times) < 3 or (len(times) < 20 and time.perf_counter() < end):
         start = time.perf_counter()
@@ -275,12 +290,59 @@ def _median_seconds(step: Callable[[], object], limit: float = 15.0) -> float:
     return sorted(times)[len(times) // 2]
 
 
+_ready: Barrier
+
+
+def _wait_for(barrier: Barrier) -> None:
+    global _ready
+    _ready = barrier
+
+
 def _processes(shape: str, count: int, length: int) -> Facts:
-    """Tokens a second of several processes on one device, together."""
-    with ProcessPoolExecutor(count, SPAWN) as pool:
-        futures = [pool.submit(_utilisation, shape, _engine(), 16, length) for _ in range(count)]
-        speeds = [float(str(future.result()["tokens_per_second"])) for future in futures]
+    """Tokens a second of several processes on one device, in the same seconds."""
+    with ProcessPoolExecutor(count, SPAWN, _wait_for, (SPAWN.Barrier(count),)) as pool:
+        speeds = [future.result() for future in [pool.submit(_one_of_many, shape, length) for _ in range(count)]]
     return {"tokens_per_second": sum(speeds), "of_each": speeds}
+
+
+def _one_of_many(shape: str, length: int, batch: int = 16) -> float:
+    spec = spec_of(shape, length, batch)
+    step = training_step(*build_engine(spec, _engine(), 1), spec, batch)
+    for _ in range(3):
+        step(batch, length)
+    _ready.wait(timeout=200)
+    start, steps = time.perf_counter(), 0
+    while (spent := time.perf_counter() - start) < (5.0 if GPU else 1.0):
+        step(batch, length)
+        steps += 1
+    return steps * batch * length / spent
+
+
+def _graph_of_step(shape: str, length: int, batch: int = 16) -> Facts:
+    """Tokens a second of a step that is one CUDA graph: forward and backward pass, clipping and update."""
+    spec = spec_of(shape, length, batch)
+    network, losses = build_engine(spec, _engine(), 1)
+    devices = place_model(network.train(), losses, spec, Parallel(), ALONE)
+    tokens = torch.zeros((batch, length + 1), dtype=torch.int64, device=ALONE.device)
+    for group in devices._optimizer.param_groups:
+        group["capturable"] = True
+
+    def queue() -> None:
+        devices.backward(devices.losses(tokens).sum() / tokens.numel())
+        devices.update(1e-3)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            queue()
+    torch.cuda.current_stream().wait_stream(side)
+    plain = _median_seconds(lambda: (queue(), torch.cuda.synchronize()))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        queue()
+    replayed = _median_seconds(lambda: (graph.replay(), torch.cuda.synchronize()))
+    return {"tokens_per_second": batch * length / replayed, "without_graph": batch * length / plain}
 
 
 def _stacked(shape: str, count: int, length: int) -> Facts:
