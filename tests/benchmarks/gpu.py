@@ -1,4 +1,4 @@
-"""What a lent GPU is asked, in three calls of under ten minutes: is it right, how fast, how many small runs at once.
+"""What a lent GPU is asked: is it right, how fast, how many small runs at once. Two to five minutes each on an H200.
 
     python -m tests.benchmarks.gpu correctness OUT     # losses, kill and resume, memory by formula, host reads, a trace
     python -m tests.benchmarks.gpu speed OUT           # MFU of .1, .5 and 1.8 B parameters by engine
@@ -54,7 +54,6 @@ SHAPES = {
         ("tiny", 64, 2, 2, 176, 512, True),
     )
 }
-ENGINES = {"0.1B": ("sdpa-compiled",), "0.5B": ("sdpa-compiled", "sdpa-chunked", "sdpa"), "1.8B": ("sdpa-compiled",)}
 GPU = torch.cuda.is_available()
 SPAWN = multiprocessing.get_context("spawn")
 Facts = dict[str, float | str | list[float] | None]
@@ -111,19 +110,22 @@ def _correctness(asked: argparse.Namespace) -> Work:
 
 def _speed(asked: argparse.Namespace) -> Work:
     for shape in asked.shape or ("0.5B", "1.8B", "0.1B"):
-        for engine in ENGINES.get(shape, ("sdpa", "sdpa-chunked")):
-            yield f"{shape} {engine}", partial(_alone, _utilisation, shape, engine, asked.batch, asked.length)
-    yield "trace", partial(_alone, _trace, (asked.shape or ["0.5B"])[0], asked.batch // 4, asked.length, asked.out)
+        yield f"{shape} {_engine()}", partial(_alone, _utilisation, shape, _engine(), asked.batch, asked.length)
+    shape = (asked.shape or ["0.5B"])[0]
+    yield "trace", partial(_alone, _trace, shape, asked.batch // 4, asked.length, asked.out)
+    for engine in ("sdpa-chunked", "eager"):
+        yield f"{shape} {engine}", partial(_alone, _utilisation, shape, engine, asked.batch, asked.length)
 
 
 def _packed(asked: argparse.Namespace) -> Work:
     (shape, *_), length = asked.shape or ["small"], min(asked.length, 256)
-    for count in (1, 2) if not GPU else (1, 4, 16):
-        yield f"{count} processes", partial(_processes, shape, count, length)
+    yield "1 processes", partial(_processes, shape, 1, length)
     if GPU:
         yield "graph of a step", partial(_alone, _graph_of_step, shape, length)
     for count in (2,) if not GPU else (8, 32, 128):
         yield f"{count} stacked", partial(_alone, _stacked, shape, count, length)
+    for count in (2,) if not GPU else (4, 16):
+        yield f"{count} processes", partial(_processes, shape, count, length)
 
 
 PARTS = {"correctness": _correctness, "speed": _speed, "packed": _packed}

@@ -1,11 +1,12 @@
 """Peak memory a device of training a model, by formula; the largest micro-batch that fits follows from it.
 
-The formula counts what PyTorch keeps of a model that is computed operation by operation, as fake tensors show it;
-compiled layers keep less.
+The formula counts what PyTorch keeps of a model that is computed operation by operation, as fake tensors show it, or of
+compiled layers, by what their partition into a forward and a backward pass saves.
 """
 
 from dataclasses import dataclass, replace
 
+from training.devices.group import SHARDED
 from training.parameters import CHUNK, model_size
 from training.spec import Architecture, Parallel, RunSpec
 
@@ -31,6 +32,14 @@ _KEPT = {
 inner size."""
 _KEPT_OF_OTHERS = ((42, 12, 12, 8), (40, 16, 16, 16))
 """The same of Gemma 3, which has more norms than the others."""
+_KEPT_COMPILED = {
+    "llama": ((10, 4, 4, 6), (16, 8, 8, 12)),
+    "qwen2": ((10, 4, 4, 6), (16, 8, 8, 12)),
+    "qwen3": ((10, 6, 6, 6), (16, 12, 12, 12)),
+    "gpt2": ((18, 0, 0, 4), (32, 0, 0, 8)),
+    "gemma3_text": ((12, 6, 6, 6), (20, 12, 12, 12)),
+}
+"""The same of compiled layers; of others as if they were not compiled."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +137,11 @@ def fitted(
     for checkpointing in (False, True) if asked is None else (asked,):
         how = replace(parallel, activation_checkpointing=checkpointing)
         for size in [given] if given and not most else sizes:
-            of_size = plain_engine(spec, size, gpu=gpu) if engine == "auto" else engine
+            of_size = engine
+            if engine == "auto":
+                # On a CPU compiling has to pay, and keeps less if it does.
+                compiled = gpu and parallel.kind not in SHARDED
+                of_size = "sdpa-compiled" if compiled else plain_engine(spec, size, gpu=gpu)
             memory = memory_of(spec, how, size, of_size, gpu=gpu)
             room = limit is None or memory is None or memory.of_process(gpu=gpu) <= limit
             fits.append(Fitted(size, checkpointing, memory, room))
@@ -149,19 +162,20 @@ def memory_of(spec: RunSpec, parallel: Parallel, micro_batch: int, engine: str, 
     matrices, head = 4.0 * sizes.matrices, 4.0 * sizes.vocabulary * sizes.hidden
     held = _held(total, (matrices, (total - matrices * sizes.layers)), parallel)
     tokens = micro_batch * spec.sequence_length
-    layer = tokens * _kept(spec, sizes, eager=engine.startswith("eager"))
+    layer = tokens * _kept(spec, sizes, engine)
     copies = matrices / 2 if bf16 else 0.0
     body = tokens * 4.0 * sizes.hidden * 2
     inputs = body + sizes.layers * tokens * 4.0 * sizes.hidden
     # A chunk is computed again in the backward pass, so that its logits are not kept in the forward pass.
-    chunked = engine.endswith("-chunked") or (gpu and engine.endswith("-compiled"))
+    fused = gpu and engine.endswith("-compiled")
+    chunked = engine.endswith("-chunked") or fused
     rows = min(tokens, CHUNK) if chunked else tokens
     copy_of_head, width = (head / 2, 2.0) if bf16 else (0.0, 4.0)
     logits = max(rows * 12.0 * sizes.vocabulary, rows * 2.0 * sizes.vocabulary + 1.5 * head)
     if chunked:
         # The gradient of the head is summed over chunks: that of a chunk, the sum before and the one after.
         of_chunk = rows * width * sizes.vocabulary + (2 * head + (head / 2 if bf16 else head))
-        logits = max(rows * 9.0 * sizes.vocabulary + head, of_chunk)
+        logits = max(rows * (2 * width if fused else 9.0) * sizes.vocabulary + head, of_chunk)
     logits += copy_of_head
     inside = tokens * (4.0 if bf16 else 8.0) * (sizes.inner + sizes.hidden) + 0.5 * matrices
     # The gradients of earlier micro-batches of the step are there from the start.
@@ -189,12 +203,14 @@ def memory_of(spec: RunSpec, parallel: Parallel, micro_batch: int, engine: str, 
     return max(peaks, key=lambda peak: peak.total)
 
 
-def _kept(spec: RunSpec, sizes: _Sizes, *, eager: bool) -> float:
+def _kept(spec: RunSpec, sizes: _Sizes, engine: str) -> float:
     """Bytes that a layer keeps of a token for the backward pass."""
     bf16, kind = spec.precision == "bf16", spec.model.get("model_type", "")
-    of_hidden, of_queries, of_keys, of_inner = _KEPT.get(kind, _KEPT_OF_OTHERS)[not bf16]
+    compiled = _KEPT_COMPILED if engine.endswith("-compiled") and spec.objective.kind == "causal" else {}
+    table = compiled.get(kind) or _KEPT.get(kind, _KEPT_OF_OTHERS)
+    of_hidden, of_queries, of_keys, of_inner = table[not bf16]
     scores = 0.0
-    if eager:
+    if engine.startswith("eager"):
         # Keys and values are repeated for each query, in the place of those that are shared.
         shift = 4 if bf16 else 8
         of_queries, of_keys = of_queries + shift, of_keys - shift

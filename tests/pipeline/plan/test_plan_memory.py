@@ -107,7 +107,7 @@ def test_a_plan_says_what_is_done_to_fit_and_what_to_do_where_nothing_is() -> No
     assert fitted_run(question, runs[0].spec).micro_batch == 32
     question, runs = _large(*SLURM, "launcher.device_memory=80")
     (line,) = memory_lines(question, runs)
-    assert line.startswith("qwen2.5-1.5b: micro-batches of 4 of 32: ")
+    assert line.startswith("qwen2.5-1.5b: micro-batches of 8 of 32: ")
     assert line.endswith(", to fit in 80.0 GB")
     check_memory(question, runs)
     question, runs = _large(*SLURM, "launcher.device_memory=24")
