@@ -35,7 +35,11 @@ class NonFiniteLossError(RuntimeError):
 
 def telemetry_of(spec: RunSpec, folder: Path, group: Group, log: Callable[[str], object]) -> Telemetry:
     """The telemetry of a run on its devices; only the first process writes and warns."""
-    peak = peak_flops(torch.cuda.get_device_name(group.device)) if group.device.type == "cuda" else None
+    peak = None
+    if group.device.type == "cuda":
+        peak = peak_flops(torch.cuda.get_device_name(group.device))
+        # This process may have trained a larger model before.
+        torch.cuda.reset_peak_memory_stats(group.device)
     flops = model_size(spec.model, spec.sequence_length).flops_per_token
     return Telemetry(folder, spec, flops, peak * group.count if peak else None, log, group)
 
