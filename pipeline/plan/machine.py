@@ -1,5 +1,6 @@
 """Training speed of this machine: measured once for a study and stored in its machine.json."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -9,6 +10,7 @@ import psutil
 
 from pipeline.plan.processes import gpus, process_memory, workers
 from pipeline.plan.runs import shape_of
+from pipeline.question.messages import ConfigError
 from pipeline.study.artifacts import Machine, Speed
 from pipeline.study.context import Context
 from pipeline.study.folder import StudyError
@@ -21,6 +23,25 @@ SECONDS = 20.0
 """What measuring a machine takes, about, beside building the models."""
 
 
+def needs_measurement(context: Context) -> bool:
+    """Whether there is anything to measure; ConfigError: a precision is to be chosen, and on a node, not here."""
+    question, launcher = context.question, context.question.launcher
+    machine, configured = None, question.precision != "auto"
+    try:
+        machine = context.machine
+    except StudyError:
+        Machine.path(context.study).unlink()  # Damaged: it sends everyone else here.
+    known = machine and (machine.chose_precision or question.precision == machine.precision)
+    # Where GPUs are asked for runs are in bf16, and this machine's speed says nothing of theirs.
+    if known or question.rehearsal or (launcher.elsewhere and (configured or launcher.slurm.has_gpus)):
+        return False
+    if launcher.elsewhere and "SLURMD_NODENAME" not in os.environ:
+        what = f"auto with launcher={launcher.kind} and without launcher.slurm.gpus is chosen on a node, not here"
+        allowed = "fp32, bf16 if the nodes' processors have instructions for it, or auto in a job: srun cptlaw prepare"
+        raise ConfigError([f"precision: {what}; allowed: {allowed}"])
+    return True
+
+
 def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     """Measure each model's speed once, and write it with the precision of the whole study.
 
@@ -28,20 +49,9 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     faster. Of a configured precision only that one is measured, and nothing where runs are trained on other machines
     or are rehearsed. What was measured to choose a precision stays.
     """
-    question, study = context.question, context.study
-    machine, configured = None, question.precision != "auto"
-    try:
-        machine = context.machine
-    except StudyError:
-        Machine.path(study).unlink()  # Damaged: it sends everyone else here.
-    known = machine and (machine.chose_precision or question.precision == machine.precision)
-    # Where GPUs are asked for runs are in bf16, and this machine's speed says nothing of theirs.
-    if (
-        known
-        or question.rehearsal
-        or (question.launcher.elsewhere and (configured or question.launcher.slurm.gpu_count))
-    ):
+    if not needs_measurement(context):
         return
+    question, study, configured = context.question, context.study, context.question.precision != "auto"
     from training.engines import device_name, fast_precisions  # they load torch
 
     target, threads, parallel = question.model.name, question.launcher.threads, question.parallel

@@ -1,5 +1,6 @@
 """The memory that the runs of a plan take of a device, and what is said where it does not suffice."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 
@@ -8,11 +9,11 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun
 from training.devices.memory import Fitted, fitted
+from training.parameters import model_size
 from training.spec import Parallel, RunSpec
 
 _MOST_PROCESSES = 64
 """Of a run, where a kind that shards its model is proposed."""
-
 
 _SMALL_DEVICE = 16e9
 """Bytes below which a run fits nearly any GPU."""
@@ -29,6 +30,18 @@ def fitted_run(question: Question, spec: RunSpec, parallel: Parallel | None = No
     here = not question.launcher.elsewhere
     limit, given = process_memory(question, here=here), question.launcher.micro_batch
     return fitted(spec, parallel or question.parallel, given, question.engine, limit, gpu=_on_gpu(question))
+
+
+def node_memory(question: Question, runs: Iterable[PlannedRun]) -> str | None:
+    """Main memory that a node of Slurm needs for its processes of a run, as sbatch reads it; None: not known."""
+    specs = [run.spec for run in distinct(runs)]
+    if _on_gpu(question):
+        # First weights and the copy of a state that is being written; libraries and the driver.
+        sizes = [16 * model_size(spec.model, spec.sequence_length).total + 8e9 for spec in specs]
+    else:
+        sizes = [(process_bytes(question, spec) or math.inf) + 1e9 for spec in specs]
+    of_node = question.parallel.processes // question.launcher.slurm.nodes * max(sizes)
+    return f"{math.ceil(of_node / 2**30)}G" if of_node < math.inf else None
 
 
 def distinct(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
@@ -51,7 +64,7 @@ def check_memory(question: Question, runs: Iterable[PlannedRun]) -> None:
 
 def _on_gpu(question: Question) -> bool:
     launcher = question.launcher
-    return bool(launcher.slurm.gpu_count if launcher.elsewhere else gpus() or launcher.device)
+    return launcher.slurm.has_gpus if launcher.elsewhere else bool(gpus() or launcher.device)
 
 
 def _line(question: Question, model: str, spec: RunSpec) -> str:

@@ -148,7 +148,7 @@ def process_memory(question: Question, *, here: bool = True) -> float | None:
     together = (1 if launcher.elsewhere else workers(question)) * parallel.processes // nodes
     visible = visible_gpus() if here else []
     given = launcher.device_memory and 1e9 * launcher.device_memory
-    if visible or launcher.device or (launcher.elsewhere and launcher.slurm.gpu_count):
+    if visible or launcher.device or (launcher.elsewhere and launcher.slurm.has_gpus):
         sizes = [gpu.memory for gpu in visible]
         each = given or (None if None in sizes or not sizes else min(filter(None, sizes)))
         # Of GPUs that are named, but not of this machine, each run has its own.

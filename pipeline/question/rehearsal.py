@@ -92,8 +92,9 @@ def rehearsed(question: Question, texts: list[str]) -> Question:
     lines = [*_make_models_tiny(config), *_make_runs_short(config), *texts]
     config.launcher.update({"threads": 1, "micro_batch": 0, "device": None, "device_memory": None})
     # What is asked of nodes is for large models.
-    one_gpu = re.sub(r"[1-9]\d*$", "1", config.launcher.slurm.gpus)
-    config.launcher.slurm.update({"nodes": 1, "gpus": one_gpu, "cpus": None, "mem": None})
+    slurm = config.launcher.slurm
+    one_gpu = slurm.gpus and re.sub(r"[1-9]\d*$", "1", slurm.gpus)
+    slurm.update({"nodes": 1, "gpus": one_gpu, "cpus": None, "mem": slurm.mem and "auto"})
     small = OmegaConf.to_object(config)
     assert isinstance(small, Question)
     return replace(

@@ -1,11 +1,12 @@
 """The section launcher.slurm as options of sbatch, and its preflight."""
 
+import math
 import re
 import shlex
 from collections.abc import Iterator
 
 from pipeline.question.schema import Question
-from pipeline.question.schema.execution import SlurmConfig
+from pipeline.question.schema.execution import GPU_OPTION, SlurmConfig
 
 OURS = (
     *("--array", "--chdir", "--comment", "--dependency", "--job-name", "--kill-on-invalid-dep", "--no-requeue"),
@@ -19,31 +20,36 @@ _WORD = r"[A-Za-z0-9_.,:@%+/=*&|()!\[\]-]+"
 _TIME = r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}"
 
 
-def train_options(question: Question) -> list[str]:
-    """Options of sbatch for the jobs that train."""
+def train_options(question: Question, memory: str | None = None) -> list[str]:
+    """Options of sbatch for the jobs that train; `memory` is that of a node where mem=auto, None: the cluster's."""
     slurm = question.launcher.slurm
     return [
         *(*_named(slurm, "partition", "account", "qos", "constraint"), f"--nodes={slurm.nodes}"),
         f"--ntasks-per-node={question.parallel.processes // slurm.nodes}",
-        f"--cpus-per-task={slurm.cpus or (CPUS_A_GPU if slurm.gpu_count else question.launcher.threads)}",
+        f"--cpus-per-task={slurm.cpus or (CPUS_A_GPU if slurm.has_gpus else question.launcher.threads)}",
         *([f"--gpus-per-node={slurm.gpus}"] if slurm.gpu_count else []),
-        *(*_named(slurm, "mem", "time"), f"--signal=B:USR1@{slurm.signal}", *_RESTART, *slurm.extra),
+        *(*_limits(slurm, slurm.mem, memory, slurm.extra), f"--signal=B:USR1@{slurm.signal}", *_RESTART, *slurm.extra),
     ]
 
 
 def prepare_options(question: Question) -> list[str]:
     """Options of sbatch for the jobs that tokenise."""
     slurm = question.launcher.slurm
-    size = ("--nodes=1", "--ntasks=1", f"--cpus-per-task={slurm.cpus or question.launcher.threads}")
-    limits = (*_named(slurm, "mem", "time"), f"--signal=B:USR1@{slurm.signal}")
-    return [*_named(slurm, "partition", "account", "qos"), *size, *limits, *_RESTART, *slurm.driver]
+    return _small_job(question, slurm.cpus, slurm.mem, f"--signal=B:USR1@{slurm.signal}")
 
 
 def driver_options(question: Question) -> list[str]:
-    """Options of sbatch for the small jobs that fit, recommend and submit."""
+    """Options of sbatch for the small jobs that fit, recommend and submit; what is given as mem is for others."""
+    return _small_job(question, None, question.launcher.slurm.mem and "auto")
+
+
+def _small_job(question: Question, cpus: int | None, memory: str | None, *more: str) -> list[str]:
     slurm = question.launcher.slurm
-    size = ("--nodes=1", "--ntasks=1", f"--cpus-per-task={question.launcher.threads}")
-    return [*_named(slurm, "partition", "account", "qos"), *size, *_RESTART, *slurm.driver]
+    # Collecting ten thousand runs takes .6 GB; a text that is drawn is held whole.
+    drawn = max((source.max_bytes or 0 for source in question.corpora.sources.values()), default=0)
+    limits = _limits(slurm, memory, f"{math.ceil((4e9 + 4 * drawn) / 2**30)}G", slurm.driver)
+    size = ("--nodes=1", "--ntasks=1", f"--cpus-per-task={cpus or question.launcher.threads}")
+    return [*_named(slurm, "partition", "account", "qos"), *size, *limits, *more, *_RESTART, *slurm.driver]
 
 
 def slurm_problems(question: Question) -> Iterator[str]:
@@ -53,25 +59,27 @@ def slurm_problems(question: Question) -> Iterator[str]:
         value = getattr(slurm, name)
         if value is not None and not re.fullmatch(_WORD, value):
             yield f"{key}.{name}: {value!r}; allowed: a name, without spaces, quotes and '$'"
-    if slurm.mem is not None and not re.fullmatch(r"\d+[KMGT]?", slurm.mem):
-        yield f"{key}.mem: {slurm.mem!r}; allowed: a number and K, M, G or T, like 64G"
+    if slurm.mem is not None and not re.fullmatch(r"\d+[KMGT]?|auto", slurm.mem):
+        yield f"{key}.mem: {slurm.mem!r}; allowed: a number and K, M, G or T, like 64G, or auto, or null"
     if slurm.time is not None and not re.fullmatch(_TIME, slurm.time):
         yield f"{key}.time: {slurm.time!r}; allowed: minutes, or like 4:00:00 or 2-00:00:00"
     elif slurm.time is not None and _seconds(slurm.time) <= slurm.signal:
         yield f"{key}.time: {slurm.time!r}; allowed: more than launcher.slurm.signal, {slurm.signal} s, and the start"
-    processes = question.parallel.processes
+    processes, kind = question.parallel.processes, question.parallel.kind
     if slurm.nodes >= 1 and processes % slurm.nodes:
         yield f"{key}.nodes: {slurm.nodes} does not divide parallel.processes {processes}; allowed: a divisor of it"
     elif slurm.nodes >= 1 and 0 < slurm.gpu_count < processes // slurm.nodes:
         yield f"{key}.gpus: {slurm.gpus} for {processes // slurm.nodes} processes a node; allowed: as many, or 0"
-    if not re.fullmatch(r"([A-Za-z0-9_.-]+:)?\d{1,4}", slurm.gpus):
+    if question.launcher.elsewhere and kind != "single" and not (slurm.gpus or slurm.has_gpus):
+        yield f"{key}.gpus: null with parallel.kind={kind}; allowed: GPUs per node, as 8, or 0 to train on CPUs"
+    if slurm.gpus is not None and not re.fullmatch(r"([A-Za-z0-9_.-]+:)?\d{1,4}", slurm.gpus):
         yield f"{key}.gpus: {slurm.gpus!r}; allowed: a number of GPUs per node like 8, with their type like h100:8"
     for option in slurm.srun:
         if not re.match(r"--?[A-Za-z]", option) or not option.isprintable():
             yield f"{key}.srun: {option!r}; allowed: --option or --option=value, an option of srun an entry"
     for name in ("extra", "driver"):
         for option in getattr(slurm, name):
-            if name == "extra" and slurm.gpu_count and re.match("--gpus|--gres=gpu", option):
+            if name == "extra" and slurm.gpu_count and re.match(GPU_OPTION, option):
                 yield f"{key}.extra: {option!r} beside {key}.gpus {slurm.gpus!r}; allowed: one of them"
             elif not re.fullmatch(rf"--[a-z][a-z0-9-]*(={_WORD})?", option):
                 yield f"{key}.{name}: {option!r}; allowed: --option or --option=value, without spaces, quotes and '$'"
@@ -97,6 +105,13 @@ def _seconds(time: str) -> int:
     parts = [int(part) for part in rest.split(":")]
     units = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
     return int(days or 0) * 86400 + sum(part * unit for part, unit in zip(parts, units))
+
+
+def _limits(slurm: SlurmConfig, given: str | None, known: str | None, further: list[str]) -> list[str]:
+    """Memory, of auto the known one unless an option that follows asks for it, and time."""
+    if given == "auto":
+        given = None if any(option.startswith("--mem") for option in further) else known
+    return [*([f"--mem={given}"] if given else []), *_named(slurm, "time")]
 
 
 def _named(slurm: SlurmConfig, *names: str) -> list[str]:

@@ -84,7 +84,7 @@ class Context:
         """The study's precision, configured or measured; None while it is neither."""
         if self.given_precision or self.question.precision != "auto":
             return self.given_precision or self.question.precision
-        if self.question.launcher.elsewhere and self.question.launcher.slurm.gpu_count:
+        if self.question.launcher.elsewhere and self.question.launcher.slurm.has_gpus:
             return "bf16"  # What this machine, which submits, is fast in says nothing of its GPUs.
         return self.machine.precision if self.machine and self.machine.chose_precision else None
 

@@ -157,6 +157,7 @@ def test_a_limit_of_the_quality_of_service_makes_runs_wait(
         ("launcher.slurm.qos=none-such", "Invalid qos specification", "sacctmgr show associations "),
         ("launcher.slurm.account=none-such", "Invalid account or account/partition combination", "sacctmgr show assoc"),
         ("launcher.slurm.partition=none-such", "Invalid partition name specified", "sinfo "),
+        ("launcher.slurm.mem=90000G", "Requested node configuration is not available", "sinfo --format='%P %m' "),
         ("launcher.slurm.extra=['--qos=none-such']", "Invalid qos specification", "sacctmgr show associations "),
     ],
 )

@@ -8,15 +8,17 @@ import pytest
 from pipeline.goals.registry import read_question
 from pipeline.launch.slurm.client import environment, parse_queue
 from pipeline.launch.slurm.script import train_script
+from pipeline.plan.memory import node_memory
+from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
-from pipeline.question.slurm_options import slurm_problems, train_options
+from pipeline.question.slurm_options import driver_options, prepare_options, slurm_problems, train_options
 from pipeline.study.context import context_of
 
 MISTAKES = {
     "partition='a b'": "allowed: a name",
     "account='$(id)'": "allowed: a name",
     "constraint='x\"y'": "allowed: a name",
-    "mem=much": "allowed: a number and K, M, G or T",
+    "mem=much": "allowed: a number and K, M, G or T, like 64G, or auto, or null",
     "time=soon": "allowed: minutes, or like 4:00:00",
     "nodes=3": "does not divide parallel.processes 1",
     "gpus=-1": "allowed: a number of GPUs per node like 8, with their type like h100:8",
@@ -62,12 +64,39 @@ def test_gpus_may_have_a_type_and_are_asked_for_once() -> None:
     assert {"--gpus-per-node=h100:8", "--cpus-per-task=8"} <= {*options}
     # This machine, which submits, has no say in what they are fast in.
     assert context_of(question).known_precision == "bf16"
-    assert "--cpus-per-task=1" in train_options(read_question(["launcher=slurm"]))
+    assert {"--cpus-per-task=1", "--time=4:00:00"} <= {*train_options(read_question(["launcher=slurm"]))}
     for option in ("--gres=gpu:4", "--gpus-per-node=4", "--gpus=8"):
         with pytest.raises(ConfigError, match=rf"extra: '{option}' beside launcher.slurm.gpus 'h100:8'; allowed: one"):
             read_question([*words, f"launcher.slurm.extra=['{option}']"])
     with pytest.raises(ConfigError, match="gpus: h100:4 for 8 processes a node; allowed: as many, or 0"):
         read_question([*words, "launcher.slurm.gpus=h100:4"])
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2", "zero3"])
+def test_processes_of_a_run_need_gpus_or_cpus_in_words(kind: str) -> None:
+    words = ["launcher=slurm", f"parallel={kind}", "parallel.processes=4", "launcher.slurm.nodes=2"]
+    with pytest.raises(ConfigError, match=rf"^launcher.slurm.gpus: null with parallel.kind={kind}; .* or 0 to train"):
+        read_question(words)
+    for given, precision in (("gpus=0", None), ("extra=['--gpus-per-task=1']", "bf16")):
+        assert context_of(read_question([*words, f"launcher.slurm.{given}"])).known_precision == precision
+
+
+def test_memory_of_a_job_is_that_of_its_runs() -> None:
+    def memory(*words: str) -> list[str]:
+        question = read_question(["launcher=slurm", "precision=fp32", *words])
+        train = train_options(question, node_memory(question, planned_runs(estimate(question))))
+        every = (train, prepare_options(question), driver_options(question))
+        return [" ".join(word[5:] for word in options if word.startswith("--mem")) for options in every]
+
+    assert memory() == ["=2G", "=4G", "=4G"]
+    # 16 bytes a parameter and 8 GB for each of two processes.
+    shape = ["launcher.slurm.gpus=2", "parallel=ddp", "parallel.processes=4", "launcher.slurm.nodes=2"]
+    assert memory(*shape, "model=qwen2.5-0.5b", "ladder=[]")[0] == "=30G"
+    assert memory("launcher.slurm.mem=64G") == ["=64G", "=64G", "=4G"]
+    assert memory("launcher.slurm.mem=null") == ["", "", ""]
+    # sbatch refuses both --mem and --mem-per-cpu.
+    assert memory("launcher.slurm.extra=['--mem-per-cpu=2G']")[0] == "-per-cpu=2G"
+    assert memory("corpora.sources.general.max_bytes=2000000000")[2] == "=12G"
 
 
 def test_options_of_srun_reach_it_as_they_are() -> None:

@@ -138,7 +138,7 @@ def test_a_requeued_job_continues_and_a_cancelled_one_does_not(
 
 
 def test_each_run_of_an_array_is_spread_over_two_nodes(cluster: Cluster, prepared: list[str], tmp_path: Path) -> None:
-    spread = ["parallel=ddp", "parallel.processes=2", "launcher.slurm.nodes=2", "precision=fp32", "engine=eager"]
+    spread = ["parallel=ddp", "parallel.processes=2", "launcher.slurm.nodes=2", "launcher.slurm.gpus=0"]
     words = [*prepared, *spread, f"studies={tmp_path}", "mixture.domain_ratio=[0.5]", "mixture.replicates=1"]
     assert run(["train", *words]) == 0
     study = Study(tmp_path / "small")

@@ -27,8 +27,10 @@ LISTED_BY = {
     "qos": "sacctmgr show associations user=$USER format=account,partition,qos%50",
     "account": "sacctmgr show associations user=$USER format=account,partition",
     "partition": "sinfo",
+    "mem": "sinfo --format='%P %m'",
+    "time": "sinfo --format='%P %l'",
 }
-"""Option that Slurm checks against names of the cluster -> command that lists the allowed names."""
+"""Option that Slurm checks against names and limits of the cluster -> command that lists what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -242,11 +244,12 @@ def explain_refusal(message: str, slurm: SlurmConfig, further: str) -> str:
 
     `further` is the key of launcher.slurm whose options follow the named ones in this job, extra or driver.
 
-    >>> explain_refusal("sbatch: error: Invalid qos specification", SlurmConfig(qos="fast"), "extra")[40:100]
-    ': launcher.slurm.qos=fast; sacctmgr show associations user=$'
+    >>> explain_refusal("Requested time limit is invalid", SlurmConfig(driver=["--time=9"]), "driver")[33:69]
+    "launcher.slurm.driver=['--time=9']; "
     """
+    limits = {"mem": "memory specification", "time": "time limit is invalid"}
     for name, command in LISTED_BY.items():
-        if f"invalid {name} " in message.lower():
+        if limits.get(name, f"invalid {name} ") in message.lower():
             value = getattr(slurm, name)
             given = [f"launcher.slurm.{name}=" + ("null" if value is None else value)]
             options = [option for option in getattr(slurm, further) if option.startswith(f"--{name}=")]

@@ -42,8 +42,8 @@ exit "$code"
 """
 
 
-def train_script(study: Path, question: Question, token: str) -> str:
-    """The script of an array: task i trains the run listed for i in jobs/TOKEN.tasks."""
+def train_script(study: Path, question: Question, token: str, memory: str | None = None) -> str:
+    """The script of an array: task i trains the run listed for i in jobs/TOKEN.tasks; `memory`: see train_options."""
     folder = study.resolve()
     places = {"study": folder, "tasks": folder / "jobs" / f"{token}.tasks", "stop": folder / "STOP"}
     options = "".join(f"{shlex.quote(option)} " for option in question.launcher.slurm.srun)
@@ -51,7 +51,7 @@ def train_script(study: Path, question: Question, token: str) -> str:
         srun=options, python=_python(question), **{name: shlex.quote(str(path)) for name, path in places.items()}
     )
     ranks = _RANKS if question.parallel.kind != "single" else ""
-    return _head(question, train_options(question)) + ranks + body
+    return _head(question, train_options(question, memory)) + ranks + body
 
 
 def prepare_script(question: Question, folders: Sequence[Path]) -> str:

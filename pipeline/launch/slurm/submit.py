@@ -21,6 +21,8 @@ from pipeline.launch.slurm.arrays import dependency, submit_runs
 from pipeline.launch.slurm.client import SchedulerError
 from pipeline.launch.slurm.jobs import DryRun, Job, Submission, read_jobs, submitting, write_jobs
 from pipeline.launch.slurm.script import driver_script, prepare_script, train_script
+from pipeline.plan.machine import needs_measurement
+from pipeline.plan.memory import node_memory
 from pipeline.plan.prepared_corpora import begin_corpora
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, question_yaml
@@ -43,7 +45,7 @@ def submit(context: Context, console: Console, only: Collection[str] | None = No
     """
     study, plan = context.study, context.plan
     with submitting(study, console.print):
-        submission = Submission(context, functools.partial(_script, context))
+        submission = Submission(context, functools.partial(_script, context, plan))
         # With the numbers that were not known.
         write_jobs(study, submission.jobs)
         try:
@@ -69,7 +71,7 @@ def submit(context: Context, console: Console, only: Collection[str] | None = No
 
 def show(context: Context, plan: Sequence[PlannedRun], console: Console) -> Exit:
     """Print the scripts and commands of `submit` for a plan; writes and submits nothing."""
-    _send_all(context, plan, DryRun(context, functools.partial(_script, context), console))
+    _send_all(context, plan, DryRun(context, functools.partial(_script, context, plan), console))
     line = "the job continue submits the runs that follow from results, those that confirm the answer among them"
     console.print(f"{line}, and behind them another such job", highlight=False, markup=False, soft_wrap=True)
     return Exit.DONE
@@ -79,7 +81,7 @@ def cancel(context: Context) -> list[str]:
     """Cancel all running and waiting jobs of a study; a line each."""
     if not read_jobs(context.study):
         return []
-    submission = Submission(context, functools.partial(_script, context))
+    submission = Submission(context, functools.partial(_script, context, []))
     jobs = submission.alive
     submission.cancel(jobs)
     return [f"cancelled job {job.number}: {job.work}" + (f", after {job.after}" if job.after else "") for job in jobs]
@@ -110,9 +112,12 @@ def _send_all(context: Context, plan: Sequence[PlannedRun], submission: Submissi
     return []
 
 
-def _script(context: Context, job: Job) -> str:
+def _script(context: Context, plan: Sequence[PlannedRun], job: Job) -> str:
     folder, question = context.study.folder, context.question
-    return train_script(folder, question, job.token) if job.tasks else driver_script(question, "continue", folder)
+    if not job.tasks:
+        return driver_script(question, "continue", folder)
+    memory = node_memory(question, [run for run in plan if run.spec.hash in job.tasks])
+    return train_script(folder, question, job.token, memory)
 
 
 def submit_preparation(context: Context, console: Console) -> Exit | None:
@@ -123,10 +128,12 @@ def submit_preparation(context: Context, console: Console) -> Exit | None:
 
     Raises:
         SchedulerError: a Slurm command failed; the same command submits what is missing.
+        ConfigError: precision=auto is to be chosen, and on a node.
     """
     study, question = context.study, context.question
     count = question.launcher.slurm.prepare_tasks
     if not count or not (folders := begin_corpora(question, console.print)):
+        needs_measurement(context)  # Refuses a precision that cannot be chosen here before hours of tokenising.
         return None
 
     def script_of(job: Job) -> str:

@@ -1,9 +1,13 @@
 """Sections of a question about how runs are executed and watched; they change no run's hash."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from training.keys import Count, Repeats, Seconds, Size, Step, between, one_of, up_to
+
+GPU_OPTION = "--gpus|--(gres|tres).*gpu"
+"""Options of sbatch that ask for GPUs."""
 
 
 @dataclass
@@ -18,13 +22,15 @@ class SlurmConfig:
     """Features that a node must have, like h100."""
     nodes: Annotated[int, between(1, 100_000)] = 1
     """Nodes per run; parallel.processes are distributed over them evenly."""
-    gpus: str = "0"
-    """GPUs per node, a number like 8, or with their type like h100:8; 0: none."""
+    gpus: str | None = None
+    """GPUs per node, a number like 8, or with their type like h100:8; null: none; 0: none, also for several processes
+    a run, which train on CPUs then."""
     cpus: Annotated[int, between(1, 10_000)] | None = None
     """Cores per process; null: 8 where GPUs are asked for, else launcher.threads."""
-    mem: str | None = None
-    """Memory per node, like 64G."""
-    time: str | None = None
+    mem: str | None = "auto"
+    """Memory per node of jobs that train or tokenise, like 64G; auto: what the runs of a job take by the formula of
+    plan and 1 GB a process (with GPUs 16 bytes a parameter and 8 GB), where it is known; of other jobs 4G."""
+    time: str | None = "4:00:00"
     """Time limit of a job, as 30 (minutes), 4:00:00 or 2-00:00:00. A longer run continues in the next job."""
     limit: Size = 0
     """Upper limit of tasks of an array that run at once; 0: none."""
@@ -47,9 +53,14 @@ class SlurmConfig:
 
     @property
     def gpu_count(self) -> int:
-        """GPUs per node."""
-        count = self.gpus.rpartition(":")[2]
+        """GPUs per node that `gpus` asks for."""
+        count = (self.gpus or "").rpartition(":")[2]
         return int(count) if count.isdecimal() else 0
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether jobs that train have GPUs, by `gpus` or an option in `extra`."""
+        return bool(self.gpu_count or any(re.match(GPU_OPTION, option) for option in self.extra))
 
 
 @dataclass

@@ -14,6 +14,7 @@ from pipeline.plan.cost import costs, run_seconds
 from pipeline.plan.duration import START_SECONDS, speed_of, wall_seconds
 from pipeline.plan.machine import measure_machine
 from pipeline.plan.runs import estimate, planned_runs
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Machine, Speed
 from pipeline.study.context import Context
@@ -190,11 +191,16 @@ def test_bf16_is_not_measured_where_the_processor_lacks_its_products(
     assert measured == {"fp32": 3}
 
 
-def test_a_configured_precision_is_not_measured_for_other_machines(tmp_path: Path, measured: Counter[str]) -> None:
+def test_a_machine_that_submits_chooses_no_precision(tmp_path: Path, measured: Counter[str], monkeypatch) -> None:
     # A damaged file of an earlier measurement is no obstacle.
     (tmp_path / "machine.json").write_text("{")
     assert measure(tmp_path, "precision=bf16", "launcher=slurm") == ("bf16", None)
     assert not measured
+    assert measure(tmp_path, "launcher=slurm", "launcher.slurm.gpus=1") == ("bf16", None)
+    with pytest.raises(ConfigError, match=r"precision: auto with launcher=slurm .* allowed: fp32, bf16 if .* srun"):
+        measure(tmp_path, "launcher=slurm")
+    assert not measured
+    monkeypatch.setenv("SLURMD_NODENAME", "node-1")
     assert measure(tmp_path, "launcher=slurm")[0] == "bf16"
     assert measured == {"fp32": 1, "bf16": 3}
 

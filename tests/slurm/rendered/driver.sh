@@ -4,6 +4,8 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=1
+#SBATCH --mem=4G
+#SBATCH --time=4:00:00
 #SBATCH --requeue
 #SBATCH --open-mode=append
 module load cuda

@@ -4,6 +4,7 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=16
+#SBATCH --mem=4G
 #SBATCH --time=4:00:00
 #SBATCH --signal=B:USR1@120
 #SBATCH --requeue
