@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipeline.plan.kept_steps import kept_steps
 from pipeline.plan.memory import distinct, process_bytes
-from pipeline.plan.processes import gpu_name
+from pipeline.plan.processes import gpu_name, gpus
 from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Speed
@@ -17,8 +17,9 @@ from training.spec import RunSpec
 
 _BYTES_A_POINT = 170
 ASSUMED_MFU = 0.4
-"""Of a GPU's dense bf16 peak, by a large model; of one of `_HALF_USED` parameters half of it."""
-_HALF_USED = 5e7
+"""Of a GPU's dense bf16 peak."""
+_LAYER_LAUNCH = 3e-3
+"""Seconds in which a core launches what a layer does in a step, of a GPU that waits for it (docs/performance.md)."""
 _STATES_IN_TRAINING = 3
 """The two newest, and the one that is being written."""
 
@@ -71,7 +72,8 @@ def costs(
         seconds = None if None in times else sum(filter(None, times))
         peaks = (process_bytes(question, run.spec) for run in distinct(members))
         memory = max((round(peak) for peak in peaks if peak is not None), default=None)
-        assumed = None if seconds is not None else _assumed_seconds(flops, size.non_embedding, question)
+        each = [_assumed_seconds(run.spec, question) for run in members] if seconds is None else [None]
+        assumed = None if None in each else sum(filter(None, each))
         kept = [kept_steps(question, run, children.get(run.spec.hash, [])) for run in members]
         lines = (_evaluations(run.spec.evaluation, run.spec.steps) * len(run.spec.corpora) for run in members)
         # Kept weights, and states of them and both moments.
@@ -82,10 +84,29 @@ def costs(
     return rows
 
 
-def _assumed_seconds(flops: float, size: int, question: Question) -> float | None:
-    """Seconds of one GPU, of its name's peak and a utilisation that falls with the model's size; None: no known GPU."""
+def _assumed_seconds(spec: RunSpec, question: Question) -> float | None:
+    """Seconds of one GPU, by its name's peak, or of the core that it waits for; None: no known GPU."""
     peak = peak_flops(gpu_name(question))
-    return peak and flops / (peak * ASSUMED_MFU * size / (size + _HALF_USED))
+    return peak and max(run_flops(spec) / (peak * ASSUMED_MFU), spec.steps * _launch_seconds(spec))
+
+
+def _launch_seconds(spec: RunSpec) -> float:
+    """Seconds in which a core launches a step."""
+    model = spec.model.get("text_config") or spec.model
+    return _LAYER_LAUNCH * (model.get("num_hidden_layers") or model.get("n_layer") or 0)
+
+
+def sharing_note(runs: Sequence[PlannedRun], question: Question) -> str:
+    """A line where GPUs of this machine would wait for the cores most of the time, and could train several runs."""
+    peak = peak_flops(gpu_name(question))
+    if question.launcher.workers or question.launcher.elsewhere or not gpus() or not peak:
+        return ""
+    for run in distinct(runs):
+        flops = model_size(run.spec.model, run.spec.sequence_length).flops_per_token * run.spec.tokens_per_step
+        if (launching := _launch_seconds(run.spec)) > 2 * flops / (peak * ASSUMED_MFU):
+            waits = f"a step of {run.model} waits some {1e3 * launching:.0f} ms for the core that launches it"
+            return f"{waits}: launcher.workers={4 * len(gpus())} trains four runs on each GPU at once"
+    return ""
 
 
 def run_flops(spec: RunSpec) -> float:

@@ -40,7 +40,7 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
         "waits, so rows do not sum to it. Memory: peak of a process. Disk: while training"
     )
     if any(assumed):
-        note += f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)} for a large model"
+        note += f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)}, 3 ms a layer and step or more"
     columns = ["role", "model", "N", "runs", "tokens", "FLOPs", "time", "memory", "disk"]
     return Table("", columns, rows, note, left=2, rules=[len(groups)])
 

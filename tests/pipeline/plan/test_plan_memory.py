@@ -9,9 +9,9 @@ from rich.console import Console
 from pipeline.goals.registry import read_question
 from pipeline.launch.launcher import launch
 from pipeline.launch.local import train_locally
-from pipeline.plan.cost import costs
+from pipeline.plan.cost import costs, sharing_note
 from pipeline.plan.memory import check_memory, fitted_run, memory_lines
-from pipeline.plan.processes import MEMORY, free_gpus, gpus, process_memory, visible_gpus
+from pipeline.plan.processes import MEMORY, Gpu, free_gpus, gpus, process_memory, visible_gpus
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -137,6 +137,16 @@ def test_more_processes_than_gpus_are_refused(machine, tmp_path: Path, monkeypat
         train_locally(study, question, Console())
 
 
+def test_a_plan_says_where_runs_may_share_a_gpu(monkeypatch) -> None:
+    monkeypatch.setattr("pipeline.plan.processes.visible_gpus", lambda: [Gpu("0", name="NVIDIA H200"), Gpu("1")])
+    question, runs = _large("model=qwen2-0.7m")
+    said = "a step of qwen2-0.7m waits some 12 ms for the core that launches it: launcher.workers=8 trains four runs "
+    assert sharing_note(runs, question) == f"{said}on each GPU at once"
+    for words in (["model=qwen2-0.7m", "launcher.workers=8"], ["model=qwen2-0.7m", *SLURM], ["model=qwen2.5-1.5b"]):
+        question, runs = _large(*words)
+        assert sharing_note(runs, question) == ""
+
+
 def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:
     fast, slow = (
         [each.assumed_seconds or 0.0 for each in costs(runs, None, question)]
@@ -144,5 +154,9 @@ def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:
     )
     assert [one / other for one, other in zip(slow, fast, strict=True)] == pytest.approx([989 / 312] * len(fast))
     assert {each.assumed_seconds for each in costs(_large(*SLURM)[1], None, _large(*SLURM)[0])} == {None}
+    # Of small models the core that launches the steps is what takes the time: 3 ms a layer.
+    question, runs = _large(*SLURM, "launcher.device=H100", "model=qwen2-0.7m", "precision=bf16")
+    pretrain = runs[0].spec
+    assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 4 * 3e-3)
     with pytest.raises(ConfigError, match=r"launcher.device: 'Tesla T4'; allowed: a name with one of B300, "):
         _large(*SLURM, "launcher.device=Tesla T4")
