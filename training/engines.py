@@ -240,8 +240,7 @@ def measured_speed(
     None where memory or time is too short for a sound measurement.
     """
     needed = BYTES_A_PARAMETER * model_size(spec.model, spec.sequence_length).total
-    free = torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else psutil.virtual_memory().available
-    if needed > free:
+    if needed > psutil.virtual_memory().available:
         return None
     # Of a large model each engine that is measured would keep a copy; only compiled code is worth keeping.
     compiled = engine.endswith("-compiled")

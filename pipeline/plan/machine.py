@@ -32,8 +32,10 @@ def needs_measurement(context: Context) -> bool:
     except StudyError:
         Machine.path(context.study).unlink()  # Damaged: it sends everyone else here.
     known = machine and (machine.chose_precision or question.precision == machine.precision)
-    # Where GPUs are asked for runs are in bf16, and this machine's speed says nothing of theirs.
-    if known or question.rehearsal or (launcher.elsewhere and (configured or launcher.slurm.has_gpus)):
+    # Where GPUs are asked for runs are in bf16, and this machine's speed says nothing of theirs. GPUs here compile.
+    if known or question.rehearsal or (launcher.elsewhere and launcher.slurm.has_gpus):
+        return False
+    if configured and (launcher.elsewhere or gpus()):
         return False
     if launcher.elsewhere and "SLURMD_NODENAME" not in os.environ:
         what = f"auto with launcher={launcher.kind} and without launcher.slurm.gpus is chosen on a node, not here"
@@ -46,8 +48,8 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     """Measure each model's speed once, and write it with the precision of the whole study.
 
     With precision=auto it is bf16 where the processor has instructions for its products, unless fp32 is measured to be
-    faster. Of a configured precision only that one is measured, and nothing where runs are trained on other machines
-    or are rehearsed. What was measured to choose a precision stays.
+    faster. Of a configured precision only that one is measured, and nothing on GPUs or where runs are trained on other
+    machines or are rehearsed. What was measured to choose a precision stays.
     """
     if not needs_measurement(context):
         return
@@ -56,7 +58,12 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
 
     target, threads, parallel = question.model.name, question.launcher.threads, question.parallel
     precisions = [question.precision] if configured else fast_precisions()
-    together = 1 if gpus() else workers(question) * parallel.processes
+    unmeasured = {} if configured else dict.fromkeys(("fp32", "bf16"), 0)
+    if gpus():
+        Machine(precisions[-1], {}, unmeasured, device_name()).write(study)
+        log(f"precision: {precisions[-1]}, by what {device_name()} has instructions for")
+        return
+    together = workers(question) * parallel.processes
     side_by_side = f", in {together} processes at once" if together > 1 else ""
     log(f"measuring the speed of {len(context.models)} models, about {SECONDS:.0f} s{side_by_side}")
     limit = SECONDS / (len(precisions) + len(context.models) - 1)
@@ -69,7 +76,7 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
                 optimizer=question.optimizer, precision=precision, objective=question.objective,
             )  # fmt: skip
             given, limit_of_one = question.launcher.micro_batch, process_memory(question)
-            batch = fitted(spec, parallel, given, question.engine, limit_of_one, gpu=bool(gpus())).micro_batch
+            batch = fitted(spec, parallel, given, question.engine, limit_of_one, gpu=False).micro_batch
             return _speed_of_process(spec, batch, threads, limit, together, pool)
 
         of_target = {precision: speed(target, precision) for precision in precisions}
@@ -79,7 +86,6 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     of_worker = {name: round(each * parallel.processes) for name, each in of_model.items() if each}
     # A forward pass has a third of a step's FLOPs.
     speeds = {name: Speed(training, 3 * training) for name, training in of_worker.items()}
-    unmeasured = {} if configured else dict.fromkeys(("fp32", "bf16"), 0)
     Machine(precision, speeds, unmeasured | measured, device_name()).write(study)
     listed = ", ".join(f"{name} {value:,} tokens/s" if value else f"{name} ?" for name, value in measured.items())
     log(f"precision: {precision} ({listed} on {threads} thread, {target}, not compiled)")
@@ -93,7 +99,7 @@ def _speed_of_process(
 
     bytes_of_one = BYTES_A_PARAMETER * model_size(spec.model, spec.sequence_length).total
     together = min(together, psutil.virtual_memory().available // bytes_of_one)
-    arguments = (spec, plain_engine(spec, batch, gpu=bool(gpus())), batch, threads, limit)
+    arguments = (spec, plain_engine(spec, batch, gpu=False), batch, threads, limit)
     if together <= 1:
         return measured_speed(*arguments) or 0.0
     try:

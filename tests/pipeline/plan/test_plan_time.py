@@ -13,6 +13,7 @@ from pipeline.goals.registry import read_question
 from pipeline.plan.cost import costs, run_seconds
 from pipeline.plan.duration import START_SECONDS, speed_of, wall_seconds
 from pipeline.plan.machine import measure_machine
+from pipeline.plan.processes import Gpu
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -145,6 +146,15 @@ def measure(folder: Path, *words: str) -> tuple[str, Machine | None]:
     measure_machine(dataclasses.replace(estimate(question), study=study, given_precision=None), str)
     context = Context(question, study)
     return context.precision, context.machine
+
+
+def test_on_a_gpu_the_precision_is_chosen_and_no_speed_measured(tmp_path, measured: Counter[str], monkeypatch) -> None:
+    monkeypatch.setattr("pipeline.plan.processes.visible_gpus", lambda: [Gpu("0", name="NVIDIA H200")])
+    # What was measured is the plain engine, half as fast as the compiled one, which is what trains.
+    assert measure(tmp_path, "precision=fp32") == ("fp32", None)
+    precision, machine = measure(tmp_path, "precision=auto")
+    assert (precision, machine and machine.speeds, machine and machine.chose_precision) == ("bf16", {}, True)
+    assert measured == {}
 
 
 def test_prepare_measures_a_configured_precision_alone(tmp_path: Path, measured: Counter[str]) -> None:
