@@ -58,7 +58,7 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
 
     target, threads, parallel = question.model.name, question.launcher.threads, question.parallel
     precisions = [question.precision] if configured else fast_precisions()
-    unmeasured = {} if configured else dict.fromkeys(("fp32", "bf16"), 0)
+    unmeasured: dict[str, int] = {} if configured else {"fp32": 0, "bf16": 0}
     if gpus():
         Machine(precisions[-1], {}, unmeasured, device_name()).write(study)
         log(f"precision: {precisions[-1]}, by what {device_name()} has instructions for")
