@@ -1,4 +1,4 @@
-"""The devices of several processes through accelerate: DDP, FSDP2 and DeepSpeed's ZeRO.
+"""The devices of several processes: torch's FSDP2, and through accelerate DDP and DeepSpeed's ZeRO.
 
 The loop sets the learning rate: accelerate gets no scheduler. Each kind averages gradients over the processes, hence
 the factor before every backward pass. The loss function does its own autocast over fp32 weights; gradients are fp32.
@@ -15,13 +15,10 @@ from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState, PartialState
-from accelerate.utils import (
-    DeepSpeedPlugin,
-    DistributedDataParallelKwargs,
-    DistributedType,
-    FullyShardedDataParallelPlugin,
-)
+from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import DeepSpeedPlugin, DistributedDataParallelKwargs
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
@@ -41,19 +38,21 @@ class _WithLoss(torch.nn.Module):
         super().__init__()
         self.network = network
         self.config = network.config
-        self._no_split_modules = network._no_split_modules
         self._losses = losses
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return self._losses(tokens)
 
 
-class _Synchronised(Devices):
-    """Devices whose gradients are averaged after the last micro-batch of a step, by a model in an accelerator."""
+class Ddp(Devices):
+    """Full model in every process; gradients are averaged after the last micro-batch of a step."""
 
-    _accelerator: Accelerator
-    _model: torch.nn.Module
-    _group: Group
+    def __init__(self, network: PreTrainedModel, losses: Losses, spec: RunSpec, group: Group) -> None:
+        options = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
+        self._accelerator = Accelerator(cpu=group.device.type == "cpu", kwargs_handlers=[options])
+        self._model, self._group = self._accelerator.prepare(_WithLoss(network, losses)), group
+        super().__init__(network, losses, spec)
+        self.losses = self._model
 
     def accumulate(self, last: bool) -> AbstractContextManager[object]:
         return contextlib.nullcontext() if last else self._accelerator.no_sync(self._model)
@@ -65,42 +64,35 @@ class _Synchronised(Devices):
         _release(self._accelerator)
 
 
-class Ddp(_Synchronised):
-    """Full model in every process."""
+class Fsdp2(Devices):
+    """Weights, gradients and moments sharded by layer; the weights of a layer are gathered for each of its passes.
 
-    def __init__(self, network: PreTrainedModel, losses: Losses, spec: RunSpec, group: Group) -> None:
-        options = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
-        self._accelerator = Accelerator(cpu=group.device.type == "cpu", kwargs_handlers=[options])
-        self._model, self._group = self._accelerator.prepare(_WithLoss(network, losses)), group
-        super().__init__(network, losses, spec)
-        self.losses = self._model
-
-
-class Fsdp2(_Synchronised):
-    """Weights, gradients and moments sharded by layer; the weights of a layer are gathered for each of its passes."""
+    Under bf16 they are gathered in bf16, while gradients are summed over processes and micro-batches in fp32.
+    """
 
     whole = False
     sharded = True
 
     def __init__(self, network: PreTrainedModel, losses: Losses, spec: RunSpec, group: Group) -> None:
-        plugin = FullyShardedDataParallelPlugin(
-            fsdp_version=2,
-            reshard_after_forward=True,
-            auto_wrap_policy="transformer_based_wrap",
-            cpu_ram_efficient_loading=False,
-        )
-        if group.device.type == "cpu":
-            PartialState(cpu=True)
-            # accelerate does not shard on a CPU, though torch can.
-            PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
-        self._accelerator, self._group = Accelerator(fsdp_plugin=plugin), group
-        optimizer = adamw(network, spec)
-        self._model, _ = self._accelerator.prepare(_WithLoss(network, losses), optimizer)
-        super().__init__(network, self._model, spec, optimizer)
+        self._group, model = group, _WithLoss(network, losses)
+        mesh = init_device_mesh(group.device.type, (group.count,))
+        names, embedding = network._no_split_modules or (), network.get_input_embeddings()
+        half = torch.bfloat16 if spec.precision == "bf16" else None
+        policy = MixedPrecisionPolicy(half, torch.float32, cast_forward_inputs=False)
+        # As under autocast on one device norms are fp32, and so is what they get; one group gathers all of them once.
+        if norms := [module for module in network.modules() if _is_norm(module)]:
+            fully_shard(norms, mesh=mesh, reshard_after_forward=False)
+        for layer in [module for module in network.modules() if type(module).__name__ in names]:
+            # BERT's embeddings are such a module too, but share their weight with the head.
+            if embedding not in layer.modules():
+                fully_shard(layer, mesh=mesh, mp_policy=policy)
+        # Embedding and head, gathered once a micro-batch, are fp32 too; if tied, their gradients' sum is.
+        fully_shard(model, mesh=mesh)
+        super().__init__(network, model, spec)
 
-    def accumulate(self, last: bool) -> AbstractContextManager[object]:
+    def backward(self, loss: torch.Tensor) -> None:
         # Each micro-batch's gradients are sharded: summed whole they would take as much memory as the whole weights.
-        return contextlib.nullcontext()
+        (loss * self._group.count).backward()
 
     def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         return parameter.detach().full_tensor()  # pyright: ignore[reportAttributeAccessIssue]
@@ -193,6 +185,11 @@ class Zero(Devices):
     def release(self) -> None:
         self._engine.destroy()
         _release(self._accelerator)
+
+
+def _is_norm(module: torch.nn.Module) -> bool:
+    own = list(module.parameters(recurse=False))
+    return bool(own) and all(parameter.ndim < 2 for parameter in own) and not list(module.children())
 
 
 def _partition(parameter: torch.nn.Parameter, rank: int, step: torch.Tensor) -> StatePiece:

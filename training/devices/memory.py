@@ -160,10 +160,12 @@ def memory_of(spec: RunSpec, parallel: Parallel, micro_batch: int, engine: str, 
         return None
     total, bf16 = 4.0 * model_size(spec.model, spec.sequence_length).total, spec.precision == "bf16"
     matrices, head = 4.0 * sizes.matrices, 4.0 * sizes.vocabulary * sizes.hidden
-    held = _held(total, (matrices, (total - matrices * sizes.layers)), parallel)
+    # FSDP2 gathers a layer in bf16; otherwise autocast copies its weights.
+    gathered = bf16 and parallel.kind == "fsdp2"
+    held = _held(total, (matrices, (total - matrices * sizes.layers)), parallel, 0.5 if gathered else 1.0)
     tokens = micro_batch * spec.sequence_length
     layer = tokens * _kept(spec, sizes, engine)
-    copies = matrices / 2 if bf16 else 0.0
+    copies = matrices / 2 if bf16 and not gathered else 0.0
     body = tokens * 4.0 * sizes.hidden * 2
     inputs = body + sizes.layers * tokens * 4.0 * sizes.hidden
     # A chunk is computed again in the backward pass, so that its logits are not kept in the forward pass.
@@ -219,12 +221,16 @@ def _kept(spec: RunSpec, sizes: _Sizes, engine: str) -> float:
     return sum(parts) + scores
 
 
-def _held(total: float, parts: tuple[float, float], parallel: Parallel) -> Memory:
-    """fp32 weights, gradients and moments of a process, `total` bytes of weights; `parts`: of a layer, of the rest."""
+def _held(total: float, parts: tuple[float, float], parallel: Parallel, gathered: float) -> Memory:
+    """Weights, gradients and moments of a process, `total` bytes of weights; `parts`: of a layer, of the rest.
+
+    `gathered`: bytes of a gathered layer for each of its fp32 weights'.
+    """
     kind, count = parallel.kind, parallel.processes
     if kind in ("fsdp2", "zero3"):
         # The layer in use is whole, and so are, during a step, the embedding and the head.
-        return Memory(total / count + sum(parts), total / count + parts[0], 2 * total / count)
+        weights = total / count + gathered * parts[0] + parts[1]
+        return Memory(weights, total / count + parts[0], 2 * total / count)
     if kind in ("zero1", "zero2"):
         # DeepSpeed steps a copy of its part of the weights.
         return Memory(total + total / count, total / count if kind == "zero2" else total, 2 * total / count)

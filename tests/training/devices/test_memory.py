@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from torch import distributed
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp._fully_shard import _fsdp_param
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
@@ -18,7 +22,7 @@ from tests.conftest import tiny_spec
 from tests.training.runs import all_done, in_process, losses_of, together, train_run, trained
 from training import objectives
 from training.attempt import attempts
-from training.devices.group import ALONE, join, leave
+from training.devices.group import Group, join, leave
 from training.devices.memory import _kept, _sizes, fitted, memory_of
 from training.devices.out_of_memory import keep_smaller, within_memory
 from training.devices.placement import place_model
@@ -47,12 +51,13 @@ class _Peak(TorchDispatchMode):
         self._live: dict[int, int] = {}
 
     def add(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
+        storage = _local(tensor).untyped_storage()
         if storage._cdata not in self._live:
-            self._live[storage._cdata] = storage.nbytes()
-            self.now += storage.nbytes()
-            self.peak = max(self.peak, self.now)
             weakref.finalize(storage, self._drop, storage._cdata)
+        # FSDP2 frees and allocates the storages of gathered weights.
+        self.now += storage.nbytes() - self._live.get(storage._cdata, 0)
+        self._live[storage._cdata] = storage.nbytes()
+        self.peak = max(self.peak, self.now)
 
     def _drop(self, key: int) -> None:
         self.now -= self._live.pop(key)
@@ -65,6 +70,10 @@ class _Peak(TorchDispatchMode):
         return out
 
 
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return getattr(tensor, "_local_tensor", tensor)
+
+
 def _preset(name: str, length: int, layers: int | None = None) -> Architecture:
     shape = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())
     shape |= {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": None, "max_position_embeddings": length}
@@ -73,30 +82,33 @@ def _preset(name: str, length: int, layers: int | None = None) -> Architecture:
     return shape | ({"num_hidden_layers": layers} if layers else {})
 
 
-def _measured(spec: RunSpec, engine: str, batch: int, *, checkpointing: bool) -> int:
+def _measured(spec: RunSpec, engine: str, batch: int, parallel: Parallel) -> int:
     """Peak bytes of the micro-batches of a step; the moments, which its update adds, are added."""
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.MonkeyPatch.context() as patch:
         network, losses = build_engine(spec, engine, threads=1)
         # Fake weights cannot be moved, also not to where they are.
         network.to = lambda device: network  # pyright: ignore[reportAttributeAccessIssue]
-        devices = place_model(network.train(), losses, spec, Parallel(activation_checkpointing=checkpointing), ALONE)
+        group = Group(0, parallel.processes)
+        devices = place_model(network.train(), losses, spec, parallel, group)
         tokens = torch.zeros((batch, spec.sequence_length + 1), dtype=torch.int64)
         with _Peak() as peak:
+            for name in ("alloc_storage", "free_storage"):
+                resize = getattr(_fsdp_param, name)
+                patch.setattr(_fsdp_param, name, lambda tensor, resize=resize: (resize(tensor), peak.add(tensor)))
             for parameter in network.parameters():
                 peak.add(parameter)
-            for _ in range(spec.global_batch // batch):
+            for _ in range(spec.global_batch // (batch * group.count)):
                 devices.backward(devices.losses(tokens).sum())
-    return peak.peak + 8 * sum(parameter.numel() for parameter in network.parameters())
+    return peak.peak + 8 * sum(_local(parameter).numel() for parameter in network.parameters())
 
 
-def _check(shape: Architecture, length: int, batch: int, engine: str, *, checkpointing: bool, **changes) -> None:
+def _check(shape: Architecture, length: int, batch: int, engine: str, parallel: Parallel, precision: str) -> None:
     for micros in (1, 2):
-        spec = tiny_spec(model=shape, sequence_length=length, global_batch=batch * micros, **changes)
-        parallel = Parallel(activation_checkpointing=checkpointing)
+        count = batch * micros * parallel.processes
+        spec = tiny_spec(model=shape, sequence_length=length, global_batch=count, precision=precision)
         expected = memory_of(spec, parallel, batch, engine, gpu=True)
         assert expected is not None
-        measured = _measured(spec, engine, batch, checkpointing=checkpointing)
-        assert expected.total == pytest.approx(measured, rel=0.1), micros
+        assert expected.total == pytest.approx(_measured(spec, engine, batch, parallel), rel=0.1), micros
 
 
 checkpointed = pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
@@ -108,7 +120,8 @@ checkpointed = pytest.mark.parametrize("checkpointing", [False, True], ids=["kep
 @pytest.mark.parametrize("batch", [1, 8])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_formula_gives_the_peak_of_published_shapes(name, batch, engine, checkpointing) -> None:
-    _check(_preset(name, 2048), 2048, batch, engine, checkpointing=checkpointing, precision="bf16")
+    parallel = Parallel(activation_checkpointing=checkpointing)
+    _check(_preset(name, 2048), 2048, batch, engine, parallel, "bf16")
 
 
 @checkpointed
@@ -132,7 +145,20 @@ def test_the_formula_gives_the_peak_of_other_engines_and_few_layers(name, engine
         names = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
         shape = {key: value for key, value in shape.items() if "_token_" in key or key in ("model_type", "vocab_size")}
         shape |= {ours: _preset(name, length, 3)[theirs] for ours, theirs in names.items()}
-    _check(shape, length, 4, engine, checkpointing=checkpointing, precision=precision)
+    _check(shape, length, 4, engine, Parallel(activation_checkpointing=checkpointing), precision)
+
+
+@checkpointed
+def test_the_formula_gives_the_peak_of_one_of_eight_under_fsdp2(checkpointing, monkeypatch) -> None:
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+    try:
+        mesh = init_device_mesh("cpu", (8,))
+        # Fake tensors have no values from which it would be made.
+        monkeypatch.setattr("training.devices.accelerated.init_device_mesh", lambda *_: mesh)
+        parallel = Parallel("fsdp2", 8, checkpointing)
+        _check(_preset("qwen3-4b", 2048, 10), 2048, 1, "sdpa-chunked", parallel, "bf16")
+    finally:
+        distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize(
