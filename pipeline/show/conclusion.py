@@ -162,7 +162,8 @@ class _Measured:
         if tolerance is None or loss is None:
             return ""
         half = (loss.high - loss.low) / 2 / row.before
-        if half <= max(abs(tolerance), LEAST_WIDTH):
+        # Where all of it is within what is allowed, as at 100% domain, it need not be narrow.
+        if half <= max(abs(tolerance), LEAST_WIDTH) or loss.high <= row.before * (1 + tolerance):
             return ""
         return (
             f"{self.ratio} is not confirmed: the prediction is too wide for that, {half:.1%} to either side where "
