@@ -1,12 +1,14 @@
 """The cost of a plan before it is trained: runs, tokens, FLOPs, time and disk."""
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.plan.kept_steps import kept_steps
 from pipeline.plan.memory import distinct, process_bytes
 from pipeline.plan.processes import gpu_name, gpus
+from pipeline.question.design import is_active
 from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Speed
@@ -98,14 +100,17 @@ def _launch_seconds(spec: RunSpec) -> float:
 
 def sharing_note(runs: Sequence[PlannedRun], question: Question) -> str:
     """A line where GPUs of this machine would wait for the cores most of the time, and could train several runs."""
-    peak = peak_flops(gpu_name(question))
-    if question.launcher.workers or question.launcher.elsewhere or not gpus() or not peak:
+    launcher, peak = question.launcher, peak_flops(gpu_name(question))
+    # Of chosen runs a round has as many as there are workers: another number would choose others.
+    if launcher.workers or launcher.elsewhere or question.parallel.kind != "single" or is_active(question) or not peak:
+        return ""
+    if (shared := min(4 * len(gpus()), len(os.sched_getaffinity(0)), len(runs))) <= len(gpus()):
         return ""
     for run in distinct(runs):
         flops = model_size(run.spec.model, run.spec.sequence_length).flops_per_token * run.spec.tokens_per_step
         if (launching := _launch_seconds(run.spec)) > 2 * flops / (peak * ASSUMED_MFU):
             waits = f"a step of {run.model} waits some {1e3 * launching:.0f} ms for the core that launches it"
-            return f"{waits}: launcher.workers={4 * len(gpus())} trains four runs on each GPU at once"
+            return f"{waits}: launcher.workers={shared} trains several runs on a GPU at once"
     return ""
 
 

@@ -110,7 +110,7 @@ def _seconds(time: str) -> int:
 def _limits(slurm: SlurmConfig, given: str | None, known: str | None, further: list[str]) -> list[str]:
     """Memory, of auto the known one unless an option that follows asks for it, and time."""
     if given == "auto":
-        given = None if any(option.startswith("--mem") for option in further) else known
+        given = None if any(re.match("--mem(-per-(cpu|gpu))?=", option) for option in further) else known
     return [*([f"--mem={given}"] if given else []), *_named(slurm, "time")]
 
 

@@ -113,7 +113,7 @@ def _speed(asked: argparse.Namespace) -> Work:
         yield f"{shape} {_engine()}", partial(_alone, _utilisation, shape, _engine(), asked.batch, asked.length)
     shape = (asked.shape or ["0.5B"])[0]
     yield "trace", partial(_alone, _trace, shape, asked.batch // 4, asked.length, asked.out)
-    for engine in ("sdpa-chunked", "eager"):
+    for engine in ("sdpa-chunked", "sdpa"):
         yield f"{shape} {engine}", partial(_alone, _utilisation, shape, engine, asked.batch, asked.length)
 
 

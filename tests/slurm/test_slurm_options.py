@@ -77,6 +77,9 @@ def test_processes_of_a_run_need_gpus_or_cpus_in_words(kind: str) -> None:
     words = ["launcher=slurm", f"parallel={kind}", "parallel.processes=4", "launcher.slurm.nodes=2"]
     with pytest.raises(ConfigError, match=rf"^launcher.slurm.gpus: null with parallel.kind={kind}; .* or 0 to train"):
         read_question(words)
+    for option in ("--gpus=0", "--tres-bind=gres/gpu:closest", "--gpus=h100:0"):
+        with pytest.raises(ConfigError, match=r"^launcher.slurm.gpus: null with"):
+            read_question([*words, f"launcher.slurm.extra=['{option}']"])
     for given, precision in (("gpus=0", None), ("extra=['--gpus-per-task=1']", "bf16")):
         assert context_of(read_question([*words, f"launcher.slurm.{given}"])).known_precision == precision
 
@@ -96,6 +99,7 @@ def test_memory_of_a_job_is_that_of_its_runs() -> None:
     assert memory("launcher.slurm.mem=null") == ["", "", ""]
     # sbatch refuses both --mem and --mem-per-cpu.
     assert memory("launcher.slurm.extra=['--mem-per-cpu=2G']")[0] == "-per-cpu=2G"
+    assert memory("launcher.slurm.extra=['--mem-bind=local']")[0] == "=2G -bind=local"
     assert memory("corpora.sources.general.max_bytes=2000000000")[2] == "=12G"
 
 

@@ -169,8 +169,10 @@ def memory_of(spec: RunSpec, parallel: Parallel, micro_batch: int, engine: str, 
     body = tokens * 4.0 * sizes.hidden * 2
     inputs = body + sizes.layers * tokens * 4.0 * sizes.hidden
     # A chunk is computed again in the backward pass, so that its logits are not kept in the forward pass.
-    fused = gpu and engine.endswith("-compiled")
-    chunked = engine.endswith("-chunked") or fused
+    # A masked objective has whole logits by any engine.
+    causal = spec.objective.kind == "causal"
+    fused = causal and gpu and engine.endswith("-compiled")
+    chunked = (causal and engine.endswith("-chunked")) or fused
     rows = min(tokens, CHUNK) if chunked else tokens
     copy_of_head, width = (head / 2, 2.0) if bf16 else (0.0, 4.0)
     logits = max(rows * 12.0 * sizes.vocabulary, rows * 2.0 * sizes.vocabulary + 1.5 * head)
@@ -207,7 +209,7 @@ def memory_of(spec: RunSpec, parallel: Parallel, micro_batch: int, engine: str, 
 
 def _kept(spec: RunSpec, sizes: _Sizes, engine: str) -> float:
     """Bytes that a layer keeps of a token for the backward pass."""
-    bf16, kind = spec.precision == "bf16", spec.model.get("model_type", "")
+    bf16, kind = spec.precision == "bf16", (spec.model.get("text_config") or spec.model).get("model_type", "")
     compiled = _KEPT_COMPILED if engine.endswith("-compiled") and spec.objective.kind == "causal" else {}
     table = compiled.get(kind) or _KEPT.get(kind, _KEPT_OF_OTHERS)
     of_hidden, of_queries, of_keys, of_inner = table[not bf16]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from training.keys import Count, Repeats, Seconds, Size, Step, between, one_of, up_to
 
-GPU_OPTION = "--gpus|--(gres|tres).*gpu"
+GPU_OPTION = r"--gpus(-per-\w+)?=(?!(.*:)?0$)|--gres=.*\bgpu|--tres-per-\w+=.*\bgpu"
 """Options of sbatch that ask for GPUs."""
 
 

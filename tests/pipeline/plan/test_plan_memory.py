@@ -139,12 +139,22 @@ def test_more_processes_than_gpus_are_refused(machine, tmp_path: Path, monkeypat
 
 def test_a_plan_says_where_runs_may_share_a_gpu(monkeypatch) -> None:
     monkeypatch.setattr("pipeline.plan.processes.visible_gpus", lambda: [Gpu("0", name="NVIDIA H200"), Gpu("1")])
-    question, runs = _large("model=qwen2-0.7m")
-    said = "a step of qwen2-0.7m waits some 12 ms for the core that launches it: launcher.workers=8 trains four runs "
-    assert sharing_note(runs, question) == f"{said}on each GPU at once"
-    for words in (["model=qwen2-0.7m", "launcher.workers=8"], ["model=qwen2-0.7m", *SLURM], ["model=qwen2.5-1.5b"]):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    small = "model=qwen2-0.7m"
+    question, runs = _large(small)
+    said = "a step of qwen2-0.7m waits some 12 ms for the core that launches it: launcher.workers=8 trains several "
+    assert sharing_note(runs * 8, question) == f"{said}runs on a GPU at once"
+    # More workers would have nothing to train.
+    assert sharing_note(runs[:2], question) == ""
+    ranks = ["parallel=ddp", "parallel.processes=2"]
+    for words in ([small, "launcher.workers=8"], [small, *SLURM], ["model=qwen2.5-1.5b"], [small, *ranks]):
         question, runs = _large(*words)
-        assert sharing_note(runs, question) == ""
+        assert sharing_note(runs * 8, question) == ""
+    chosen = read_question(["experiment=quickstart", small])
+    assert sharing_note(runs * 8, chosen) == ""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    question, runs = _large(small)
+    assert sharing_note(runs * 8, question) == ""
 
 
 def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:

@@ -30,7 +30,7 @@ from training.durable import read_json
 from training.engines import build_engine
 from training.evaluation_steps import EvaluationPolicy
 from training.model import CAUSAL, build_model
-from training.spec import Architecture, Execution, Parallel, RunSpec, SpecError
+from training.spec import Architecture, Execution, Objective, Parallel, RunSpec, SpecError
 
 SHAPES = ("llama-106m", "qwen2.5-0.5b", "qwen3-0.6b", "qwen2.5-1.5b", "llama-1720m", "qwen3-4b")
 SINGLE = Parallel()
@@ -248,6 +248,13 @@ def test_the_micro_batch_is_the_largest_that_fits_and_checkpointing_comes_after(
     if limit and expected:
         assert fit.memory is not None
         assert fit.memory.total < 1e9 * limit
+
+
+def test_a_masked_objective_has_whole_logits_by_any_engine() -> None:
+    shape = _preset("bert-base", 512) | {"vocab_size": 30_522}
+    spec = tiny_spec(model=shape, sequence_length=512, global_batch=32, objective=Objective("masked", 0.15, 103))
+    totals = {memory_of(spec, SINGLE, 32, engine, gpu=True) for engine in ("sdpa", "sdpa-compiled", "sdpa-chunked")}
+    assert len(totals) == 1
 
 
 def test_what_is_given_is_kept_and_an_unknown_architecture_is_computed_at_once() -> None:
