@@ -153,7 +153,8 @@ def test_an_error_or_a_dead_worker_comes_through_leaves_no_process_and_goes_on(m
         path.write_bytes(b"".join([*lines[:299], b"{" + b" " * (len(lines[299]) - 2) + b"\n", *lines[300:]]))
 
     def kill():
-        while not (workers := children() - others):
+        # Both: in Python 3.11 a thread of the pool ends with an error where one dies while another starts.
+        while len(workers := children() - others) < 2:
             time.sleep(0.01)
         for worker in workers:
             worker.kill()
