@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from pipeline.question.schema import Question
-from pipeline.question.schema.execution import GPU_OPTION, SlurmConfig
+from pipeline.question.schema.execution import GPU_OPTION, MEMORY_OPTION, SlurmConfig
 
 OURS = (
     *("--array", "--chdir", "--comment", "--dependency", "--job-name", "--kill-on-invalid-dep", "--no-requeue"),
@@ -81,6 +81,8 @@ def slurm_problems(question: Question) -> Iterator[str]:
         for option in getattr(slurm, name):
             if name == "extra" and slurm.gpu_count and re.match(GPU_OPTION, option):
                 yield f"{key}.extra: {option!r} beside {key}.gpus {slurm.gpus!r}; allowed: one of them"
+            elif name == "extra" and slurm.mem not in (None, "auto") and re.match(MEMORY_OPTION, option):
+                yield f"{key}.extra: {option!r} beside {key}.mem {slurm.mem!r}; allowed: one of them"
             elif not re.fullmatch(rf"--[a-z][a-z0-9-]*(={_WORD})?", option):
                 yield f"{key}.{name}: {option!r}; allowed: --option or --option=value, without spaces, quotes and '$'"
             elif option.partition("=")[0] in OURS:
@@ -108,9 +110,11 @@ def _seconds(time: str) -> int:
 
 
 def _limits(slurm: SlurmConfig, given: str | None, known: str | None, further: list[str]) -> list[str]:
-    """Memory, of auto the known one unless an option that follows asks for it, and time."""
-    if given == "auto":
-        given = None if any(re.match("--mem(-per-(cpu|gpu))?=", option) for option in further) else known
+    """Memory, of auto the known one, unless an option that follows asks for it, and time."""
+    if any(re.match(MEMORY_OPTION, option) for option in further):
+        given = None
+    elif given == "auto":
+        given = known
     return [*([f"--mem={given}"] if given else []), *_named(slurm, "time")]
 
 

@@ -100,6 +100,11 @@ def test_memory_of_a_job_is_that_of_its_runs() -> None:
     # sbatch refuses both --mem and --mem-per-cpu.
     assert memory("launcher.slurm.extra=['--mem-per-cpu=2G']")[0] == "-per-cpu=2G"
     assert memory("launcher.slurm.extra=['--mem-bind=local']")[0] == "=2G -bind=local"
+    for option in ("--mem-per-cpu=2G", "--mem-per-gpu=2G", "--mem=2G"):
+        with pytest.raises(ConfigError, match=rf"extra: '{option}' beside launcher.slurm.mem '64G'; allowed: one of"):
+            memory("launcher.slurm.mem=64G", f"launcher.slurm.extra=['{option}']")
+    words = ["launcher.slurm.mem=64G", "launcher.slurm.driver=['--mem-per-cpu=2G']"]
+    assert memory(*words) == ["=64G", "-per-cpu=2G", "-per-cpu=2G"]
     assert memory("corpora.sources.general.max_bytes=2000000000")[2] == "=12G"
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from pipeline.launch.slurm.arrays import Task, ranges
 from pipeline.launch.slurm.client import MARK, JobState, Queue, SchedulerError, scheduler_of
-from pipeline.question.schema.execution import SlurmConfig
+from pipeline.question.schema.execution import MEMORY_OPTION, SlurmConfig
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError
 from training.attempt import claim
@@ -246,13 +246,16 @@ def explain_refusal(message: str, slurm: SlurmConfig, further: str) -> str:
 
     >>> explain_refusal("Requested time limit is invalid", SlurmConfig(driver=["--time=9"]), "driver")[33:69]
     "launcher.slurm.driver=['--time=9']; "
+    >>> explain_refusal("Memory specification is invalid", SlurmConfig(extra=["--mem-per-cpu=9T"]), "extra")[33:76]
+    "launcher.slurm.extra=['--mem-per-cpu=9T']; "
     """
     limits = {"mem": "memory specification", "time": "time limit is invalid"}
     for name, command in LISTED_BY.items():
         if limits.get(name, f"invalid {name} ") in message.lower():
             value = getattr(slurm, name)
             given = [f"launcher.slurm.{name}=" + ("null" if value is None else value)]
-            options = [option for option in getattr(slurm, further) if option.startswith(f"--{name}=")]
+            pattern = MEMORY_OPTION if name == "mem" else f"--{name}="
+            options = [option for option in getattr(slurm, further) if re.match(pattern, option)]
             # Of the same option sbatch takes the last.
             given += [f"launcher.slurm.{further}=['{option}']" for option in options]
             return f"{message}: {given[-1]}; {command} lists what is allowed"

@@ -8,6 +8,8 @@ from training.keys import Count, Repeats, Seconds, Size, Step, between, one_of, 
 
 GPU_OPTION = r"--gpus(-per-\w+)?=(?!(.*:)?0$)|--gres=.*\bgpu|--tres-per-\w+=.*\bgpu"
 """Options of sbatch that ask for GPUs."""
+MEMORY_OPTION = r"--mem(-per-(cpu|gpu))?="
+"""Options of sbatch that ask for memory; of two kinds it takes neither."""
 
 
 @dataclass
