@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from pipeline.plan.cost import run_flops
-from pipeline.plan.processes import MEMORY, free_gpus, gpus, process_memory, workers
+from pipeline.plan.processes import MEMORY, free_gpus, gpus, process_memory, runs_on_device, workers
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
@@ -75,7 +75,7 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
     count = min(workers(question), sum(study.state(run) == "open" for run in plan))
     (study.folder / "logs").mkdir(exist_ok=True)
     selection = [] if only is None else ["--only", ",".join(only)]
-    on_gpu = max(1, -(-workers(question) // max(len(visible) // question.parallel.processes, 1)))
+    on_gpu = runs_on_device(question)
     with free_gpus(question.parallel.processes, -(-count // on_gpu)) as groups:
         if len(groups) * on_gpu < count and groups:
             count = len(groups) * on_gpu

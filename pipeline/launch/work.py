@@ -103,7 +103,7 @@ def work(
     by_name = {run.name: run for run in plan}
     selected = select_runs(study, plan, only)
     done_before = {run.spec.hash for run in selected if study.state(run) == "done"}
-    last_model, waited_for = None, None
+    last_model, waited_for, since = None, None, 0.0
     while not group.maximum(int(stop.requested)):
         names = group.broadcast(partial(next_runs, study, question, plan, selected, number, last_model))
         if isinstance(names, Exit):
@@ -122,11 +122,13 @@ def work(
                 last_model = run.model
                 break
         else:
-            if group.first and names != waited_for:
-                named = f": {', '.join(names[:3])}" + ", ..." * (len(names) > 3) if names else ""
-                print(f"waiting for runs that other processes train{named}", file=sys.stderr, flush=True)
-            waited_for = names
-            time.sleep(0.5)
+            if names != waited_for:
+                waited_for, since = names, time.monotonic()
+                if group.first:
+                    named = f": {', '.join(names[:3])}" + ", ..." * (len(names) > 3) if names else ""
+                    print(f"waiting for runs that other processes train{named}", file=sys.stderr, flush=True)
+            # Each look reads a disk that many workers may share.
+            time.sleep(min(max(0.5, (time.monotonic() - since) / 20), 5.0))
     return Exit.RUN_ME_AGAIN
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.plan.kept_steps import kept_steps
 from pipeline.plan.memory import distinct, process_bytes
-from pipeline.plan.processes import gpu_name, gpus
+from pipeline.plan.processes import gpu_name, gpus, runs_on_device
 from pipeline.question.design import is_active
 from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
 from pipeline.question.schema import Question
@@ -20,6 +20,8 @@ from training.spec import RunSpec
 _BYTES_A_POINT = 170
 ASSUMED_MFU = 0.4
 """Of a GPU's dense bf16 peak."""
+_MOST_SHARING = 4
+"""Runs that are proposed to share a GPU."""
 _LAYER_LAUNCH = 3e-3
 """Seconds in which a core launches what a layer does in a step, of a GPU that waits for it (docs/performance.md)."""
 _STATES_IN_TRAINING = 3
@@ -87,9 +89,12 @@ def costs(
 
 
 def _assumed_seconds(spec: RunSpec, question: Question) -> float | None:
-    """Seconds of one GPU, by its name's peak, or of the core that it waits for; None: no known GPU."""
-    peak = peak_flops(gpu_name(question))
-    return peak and max(run_flops(spec) / (peak * ASSUMED_MFU), spec.steps * _launch_seconds(spec))
+    """Seconds of one GPU, by its name's peak, or of the core that it waits for; None: no known GPU.
+
+    Runs that share a GPU wait for their cores side by side.
+    """
+    peak, launching = peak_flops(gpu_name(question)), spec.steps * _launch_seconds(spec) / runs_on_device(question)
+    return peak and max(run_flops(spec) / (peak * ASSUMED_MFU), launching)
 
 
 def _launch_seconds(spec: RunSpec) -> float:
@@ -99,18 +104,21 @@ def _launch_seconds(spec: RunSpec) -> float:
 
 
 def sharing_note(runs: Sequence[PlannedRun], question: Question) -> str:
-    """A line where GPUs of this machine would wait for the cores most of the time, and could train several runs."""
+    """A line where GPUs would wait for the cores most of the time, and could train several runs."""
     launcher, peak = question.launcher, peak_flops(gpu_name(question))
+    if launcher.elsewhere:
+        count, cores = launcher.slurm.gpu_count, len(runs)  # a job asks for the cores that it needs
+    else:
+        count, cores = len(gpus()), len(os.sched_getaffinity(0))
     # Of chosen runs a round has as many as there are workers: another number would choose others.
-    if launcher.workers or launcher.elsewhere or question.parallel.kind != "single" or is_active(question) or not peak:
-        return ""
-    if (shared := min(4 * len(gpus()), len(os.sched_getaffinity(0)), len(runs))) <= len(gpus()):
+    given = launcher.workers or launcher.runs_per_device or question.parallel.kind != "single" or is_active(question)
+    if given or not peak or not count or (sharing := min(_MOST_SHARING, min(cores, len(runs)) // count)) < 2:
         return ""
     for run in distinct(runs):
         flops = model_size(run.spec.model, run.spec.sequence_length).flops_per_token * run.spec.tokens_per_step
         if (launching := _launch_seconds(run.spec)) > 2 * flops / (peak * ASSUMED_MFU):
             waits = f"a step of {run.model} waits some {1e3 * launching:.0f} ms for the core that launches it"
-            return f"{waits}: launcher.workers={shared} trains several runs on a GPU at once"
+            return f"{waits}: launcher.runs_per_device={sharing} trains several runs on a GPU at once"
     return ""
 
 

@@ -33,14 +33,15 @@ def fitted_run(question: Question, spec: RunSpec, parallel: Parallel | None = No
 
 
 def node_memory(question: Question, runs: Iterable[PlannedRun]) -> str | None:
-    """Main memory that a node of Slurm needs for its processes of a run, as sbatch reads it; None: not known."""
+    """Main memory that a node of Slurm needs for its processes of runs, as sbatch reads it; None: not known."""
     specs = [run.spec for run in distinct(runs)]
     if _on_gpu(question):
         # First weights and the copy of a state that is being written; libraries and the driver.
         sizes = [16 * model_size(spec.model, spec.sequence_length).total + 8e9 for spec in specs]
     else:
         sizes = [(process_bytes(question, spec) or math.inf) + 1e9 for spec in specs]
-    of_node = question.parallel.processes // question.launcher.slurm.nodes * max(sizes)
+    processes = question.parallel.processes * question.launcher.runs_per_job // question.launcher.slurm.nodes
+    of_node = processes * max(sizes, default=math.inf)
     return f"{math.ceil(of_node / 2**30)}G" if of_node < math.inf else None
 
 

@@ -18,9 +18,20 @@ from pipeline.question.schema import Question
 
 def workers(question: Question) -> int:
     """Number of runs that train in parallel: as configured, else as many as there are GPUs or cores for."""
-    processes, threads = question.parallel.processes, question.launcher.threads
-    possible = len(gpus()) // processes if gpus() else len(os.sched_getaffinity(0)) // (threads * processes)
-    return question.launcher.workers or max(1, possible)
+    launcher, processes = question.launcher, question.parallel.processes
+    if gpus():
+        possible = len(gpus()) // processes * (launcher.runs_per_device or 1)
+    else:
+        possible = launcher.runs_per_device or len(os.sched_getaffinity(0)) // (launcher.threads * processes)
+    return launcher.workers or max(1, possible)
+
+
+def runs_on_device(question: Question) -> int:
+    """Number of runs that train at once on a GPU, or on a machine without GPUs."""
+    launcher = question.launcher
+    if launcher.elsewhere or (launcher.device and not gpus()):
+        return launcher.runs_per_device or 1
+    return max(1, -(-workers(question) // max(len(gpus()) // question.parallel.processes, 1)))
 
 
 @dataclass(frozen=True)
@@ -144,18 +155,15 @@ def process_memory(question: Question, *, here: bool = True) -> float | None:
     launcher, parallel = question.launcher, question.parallel
     if limit := os.environ.get(MEMORY):
         return float(limit)
-    nodes = launcher.slurm.nodes if launcher.elsewhere else 1
-    together = (1 if launcher.elsewhere else workers(question)) * parallel.processes // nodes
-    visible = visible_gpus() if here else []
+    sharing, visible = runs_on_device(question), visible_gpus() if here else []
     given = launcher.device_memory and 1e9 * launcher.device_memory
     if visible or launcher.device or (launcher.elsewhere and launcher.slurm.has_gpus):
         sizes = [gpu.memory for gpu in visible]
         each = given or (None if None in sizes or not sizes else min(filter(None, sizes)))
-        # Of GPUs that are named, but not of this machine, each run has its own.
-        together = 1 if launcher.elsewhere or not visible else -(-together // len(visible))
     else:
         each = given or (_main_memory() if here else None)
-    return each and each / max(together, 1)
+        sharing *= parallel.processes // (launcher.slurm.nodes if launcher.elsewhere else 1)
+    return each and each / max(sharing, 1)
 
 
 @functools.cache

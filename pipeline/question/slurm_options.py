@@ -14,7 +14,7 @@ OURS = (
 )
 """Options that cptlaw sets itself."""
 CPUS_A_GPU = 8
-"""Cores of a process that has a GPU: its data and its writing of states are not to wait."""
+"""Cores of the processes of a GPU: their data and their writing of states are not to wait."""
 _RESTART = ("--requeue", "--open-mode=append")
 _WORD = r"[A-Za-z0-9_.,:@%+/=*&|()!\[\]-]+"
 _TIME = r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}"
@@ -25,8 +25,8 @@ def train_options(question: Question, memory: str | None = None) -> list[str]:
     slurm = question.launcher.slurm
     return [
         *(*_named(slurm, "partition", "account", "qos", "constraint"), f"--nodes={slurm.nodes}"),
-        f"--ntasks-per-node={question.parallel.processes // slurm.nodes}",
-        f"--cpus-per-task={slurm.cpus or (CPUS_A_GPU if slurm.has_gpus else question.launcher.threads)}",
+        f"--ntasks-per-node={question.parallel.processes * question.launcher.runs_per_job // slurm.nodes}",
+        f"--cpus-per-task={_cores(question)}",
         *([f"--gpus-per-node={slurm.gpus}"] if slurm.gpu_count else []),
         *(*_limits(slurm, slurm.mem, memory, slurm.extra), f"--signal=B:USR1@{slurm.signal}", *_RESTART, *slurm.extra),
     ]
@@ -41,6 +41,14 @@ def prepare_options(question: Question) -> list[str]:
 def driver_options(question: Question) -> list[str]:
     """Options of sbatch for the small jobs that fit, recommend and submit; what is given as mem is for others."""
     return _small_job(question, None, question.launcher.slurm.mem and "auto")
+
+
+def _cores(question: Question) -> int:
+    """Cores of each process of a job that trains."""
+    launcher = question.launcher
+    if launcher.slurm.cpus or not launcher.slurm.has_gpus:
+        return launcher.slurm.cpus or launcher.threads
+    return max(CPUS_A_GPU // launcher.runs_per_device, launcher.threads) if launcher.runs_per_device else CPUS_A_GPU
 
 
 def _small_job(question: Question, cpus: int | None, memory: str | None, *more: str) -> list[str]:

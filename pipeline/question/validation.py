@@ -189,7 +189,20 @@ def _execution_problems(question: Question) -> Iterator[str]:
         yield f"dry_run: true with launcher.kind={question.launcher.kind}; allowed: {others} (else: cptlaw plan)"
     if (device := question.launcher.device) is not None and peak_flops(device) is None:
         yield f"launcher.device: {device!r}; allowed: a name with one of {', '.join(DENSE_PEAKS)}, or null"
+    yield from _packing_problems(question)
     yield from slurm_problems(question)
+
+
+def _packing_problems(question: Question) -> Iterator[str]:
+    launcher, key = question.launcher, "launcher.runs_per_device"
+    if (number := launcher.runs_per_device) is None:
+        return
+    if question.parallel.kind != "single":
+        yield f"{key}: {number} with parallel.kind={question.parallel.kind}; allowed: null, or parallel=single"
+    if launcher.workers and not launcher.elsewhere:
+        yield f"{key}: {number} beside launcher.workers={launcher.workers}; allowed: one of them"
+    if launcher.elsewhere and launcher.slurm.has_gpus and not launcher.slurm.gpu_count:
+        yield f"{key}: {number} with GPUs by launcher.slurm.extra; allowed: GPUs by launcher.slurm.gpus"
 
 
 def _model_problems(question: Question) -> Iterator[str]:

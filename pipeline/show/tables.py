@@ -7,7 +7,7 @@ import pandas as pd
 from fitting.law_selection import error_percent
 from pipeline.plan.cost import ASSUMED_MFU, Cost, costs
 from pipeline.plan.duration import speed_of, wall_seconds
-from pipeline.plan.processes import gpu_name, workers
+from pipeline.plan.processes import gpu_name, runs_on_device, workers
 from pipeline.question.schema import Question
 from pipeline.show.table import Table
 from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, PredictedLoss, Recommendation
@@ -20,25 +20,33 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
     """What a plan costs, by role and model."""
     question = context.question
     count, groups = workers(question), costs(runs, speed_of(context, runs), question)
-    times = [group.seconds and group.seconds / count for group in groups] + [wall_seconds(context, runs)]
-    assumed = [group.assumed_seconds for group in groups]
-    assumed.append(None if None in assumed else sum(filter(None, assumed)))
+    launcher, sharing = question.launcher, runs_on_device(question)
+    if in_gpu_hours := launcher.elsewhere and launcher.slurm.has_gpus:
+        gpus_a_run = question.parallel.processes / sharing
+        times = _with_known_total([group.seconds and group.seconds * gpus_a_run for group in groups])
+    else:
+        times = [group.seconds and group.seconds / count for group in groups] + [wall_seconds(context, runs)]
+    assumed = _with_known_total([group.assumed_seconds for group in groups])
 
-    def unknown(seconds: float | None) -> str:
-        return "?" if seconds is None else f"{seconds / 3600:.2g} GPU-h*"
+    def time(seconds: float | None, without_speed: float | None) -> str:
+        if seconds is not None:
+            return f"{seconds / 3600:.2g} GPU-h" if in_gpu_hours else duration(seconds)
+        return "?" if without_speed is None else f"{without_speed / 3600:.2g} GPU-h*"
 
     peaks = [group.memory for group in groups]
     peaks = [None if peak is None else _bytes(peak) for peak in [*peaks, max(filter(None, peaks), default=None)]]
     disks = _with_total([group.disk for group in groups])
     rows = [
-        [*cells, (unknown(each) if seconds is None else duration(seconds)), peak or "?", _bytes(disk)]
+        [*cells, time(seconds, each), peak or "?", _bytes(disk)]
         for cells, seconds, each, peak, disk in zip(cost_rows(groups), times, assumed, peaks, disks)
     ]
-    note = (
-        f"N: non-embedding parameters. Time of a row: its work over {count} workers of "
-        f"{question.launcher.threads} thread, at the speed measured here; all: a simulated end, with starts and "
-        "waits, so rows do not sum to it. Memory: peak of a process. Disk: while training"
+    how = (
+        f"Time of a row: its work over {count} workers of {launcher.threads} thread, at the speed measured here; all: "
+        "a simulated end, with starts and waits, so rows do not sum to it"
     )
+    if in_gpu_hours:
+        how = "Time: at the speed of runs that are done" + (f", {sharing} at once on a GPU" if sharing > 1 else "")
+    note = f"N: non-embedding parameters. {how}. Memory: peak of a process. Disk: while training"
     if any(assumed):
         note += f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)}, 3 ms a layer and step or more"
     columns = ["role", "model", "N", "runs", "tokens", "FLOPs", "time", "memory", "disk"]
@@ -166,6 +174,11 @@ def _ends(of: PredictedLoss | ConfirmationRow | ModelCandidate) -> str:
 
 def _with_total(values: Sequence[float]) -> list[float]:
     return [*values, sum(values)]
+
+
+def _with_known_total(values: Sequence[float | None]) -> list[float | None]:
+    """The values and their sum; None: one is not known."""
+    return [*values, None if None in values else sum(filter(None, values))]
 
 
 def _bytes(count: float) -> str:

@@ -85,6 +85,34 @@ def test_arrays_wait_for_the_runs_that_they_start_from(words, study, slurm, caps
         assert subprocess.run(["bash", "-n", job["words"][-1]], check=False).returncode == 0
 
 
+def test_a_task_trains_several_runs(words, study, slurm) -> None:
+    several = ["launcher.slurm.gpus=1", "launcher.runs_per_device=2"]
+    assert run(["train", *words, BRANCH, *several, "launcher.slurm.limit=1"]) == 0
+    # Both models; three ratios, two a task; each branch in the task of the index of its ratio.
+    expected = [
+        ("1", "0%1", ""),
+        ("2", "0-1%1", "afterok:1_0"),
+        ("3", "0-1%1", "aftercorr:2"),
+        ("4", "", "afterok:1:2:3"),
+    ]
+    assert _arrays(slurm) == expected
+    indices = [[*job.tasks.values()] for job in read_jobs(study)]
+    assert indices == [[0, 0], [0, 0, 1], [0, 0, 1], []]
+    # The script gives the names of a task's runs to its workers.
+    script = Path(slurm.jobs()[1]["words"][-1])
+    (line,) = [line for line in script.read_text().splitlines() if line.startswith("runs=")]
+    first = [run for run, index in read_jobs(study)[1].tasks.items() if index == 0]
+    shell = ["bash", "-c", f"SLURM_ARRAY_TASK_ID=0\n{line}\necho $runs"]
+    assert subprocess.run(shell, capture_output=True, text=True, check=True).stdout == f"{','.join(first)}\n"
+    # What is missing later is dealt anew.
+    for number in ("1", "2", "3", "4"):
+        slurm.change(number, "GONE", "")
+    plan = study.read_plan()
+    _mark(study, "DONE", *(planned for planned in plan if planned.spec.hash != first[0] and planned.parent != first[0]))
+    assert run(["train", *words, BRANCH, *several]) == 0
+    assert _arrays(slurm)[4:] == [("5", "0", ""), ("6", "0", "afterok:5_0"), ("7", "", "afterok:5:6")]
+
+
 def test_what_is_done_or_queued_is_not_submitted_again(words, study, slurm, capsys) -> None:
     assert run(["train", *words]) == 0
     assert len(slurm.jobs()) == 3

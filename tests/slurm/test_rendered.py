@@ -21,6 +21,8 @@ WORDS = [
 ]
 SCRIPTS = {
     "one-process": lambda: train_script(STUDY, read_question(WORDS), "0123abcd"),
+    # Four on each of two GPUs.
+    "several-runs": lambda: train_script(STUDY, read_question([*WORDS, "launcher.runs_per_device=4"]), "0123abcd"),
     "ranks": lambda: train_script(
         STUDY, read_question([*WORDS, "parallel=ddp", "parallel.processes=4", "launcher.slurm.nodes=2"]), "0123abcd"
     ),

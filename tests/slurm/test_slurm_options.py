@@ -9,6 +9,7 @@ from pipeline.goals.registry import read_question
 from pipeline.launch.slurm.client import environment, parse_queue
 from pipeline.launch.slurm.script import train_script
 from pipeline.plan.memory import node_memory
+from pipeline.plan.processes import process_memory
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.question.slurm_options import driver_options, prepare_options, slurm_problems, train_options
@@ -70,6 +71,37 @@ def test_gpus_may_have_a_type_and_are_asked_for_once() -> None:
             read_question([*words, f"launcher.slurm.extra=['{option}']"])
     with pytest.raises(ConfigError, match="gpus: h100:4 for 8 processes a node; allowed: as many, or 0"):
         read_question([*words, "launcher.slurm.gpus=h100:4"])
+
+
+def test_runs_of_a_gpu_share_its_cores_and_memory() -> None:
+    words = ["launcher=slurm", "launcher.slurm.gpus=2", "launcher.device_memory=80", "precision=bf16"]
+
+    def options(*more: str) -> tuple[str, str, str, float | None]:
+        question = read_question([*words, *more])
+        memory = node_memory(question, planned_runs(estimate(question)))
+        given = dict(option.split("=", 1) for option in train_options(question, memory) if "=" in option)
+        named = (given["--ntasks-per-node"], given["--cpus-per-task"], given["--mem"])
+        return (*named, process_memory(question, here=False))
+
+    assert options() == ("1", "8", "8G", 80e9)
+    assert options("launcher.runs_per_device=4") == ("8", "2", "60G", 20e9)
+    assert options("launcher.runs_per_device=1") == ("2", "8", "15G", 80e9)
+    assert options("launcher.runs_per_device=16", "launcher.threads=2")[:2] == ("32", "2")
+    assert options("launcher.runs_per_device=4", "launcher.slurm.cpus=3")[1] == "3"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["launcher=local", "launcher.workers=3"], "4 beside launcher.workers=3; allowed: one of them"),
+        (["launcher.slurm.gpus=2", "parallel=ddp", "parallel.processes=2"], "4 with parallel.kind=ddp; allowed: null"),
+        (["launcher.slurm.extra=['--gpus-per-task=1']"], "4 with GPUs by launcher.slurm.extra; allowed: GPUs by"),
+        (["launcher.runs_per_device=0"], "0; allowed: 1 to 1,000"),
+    ],
+)
+def test_runs_that_cannot_share_a_device_are_refused(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^launcher.runs_per_device: {said}"):
+        read_question(["launcher=slurm", "launcher.runs_per_device=4", *words])
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2", "zero3"])

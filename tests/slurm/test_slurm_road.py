@@ -137,6 +137,29 @@ def test_a_requeued_job_continues_and_a_cancelled_one_does_not(
     assert len(attempts(folder)) == 2
 
 
+def test_several_runs_of_a_task_train_side_by_side(cluster: Cluster, prepared: list[str], tmp_path: Path) -> None:
+    several = [
+        "launcher.runs_per_device=2",
+        "launcher.slurm.gpus=1",
+        "launcher.slurm.cpus=1",
+        "launcher.slurm.mem=null",
+    ]
+    words = [*prepared, *several, f"studies={tmp_path}", "mixture.domain_ratio=[0.2,0.5,0.9]"]
+    assert run(["train", *words]) == 0
+    study = Study(tmp_path / "small")
+    arrays = [job for job in read_jobs(study) if job.tasks]
+    for job in arrays:
+        cluster.wait(job.number or "", "COMPLETED", seconds=120)
+        assert cluster.job(job.number or "")["NumTasks"] == "2"
+    assert [sorted(job.tasks.values()) for job in arrays] == [[0, 0], [0, 0, 1]]
+    records = {planned.spec.hash: attempts(study.runs / planned.name) for planned in study.read_plan()}
+    assert all(len(of_run) == 1 and of_run[0]["exit_code"] == 0 for of_run in records.values())
+    for one, other in (list(job.tasks)[:2] for job in arrays):
+        (first,), (second,) = records[one], records[other]
+        assert first["host"] == second["host"]
+        assert first["pid"] != second["pid"]
+
+
 def test_each_run_of_an_array_is_spread_over_two_nodes(cluster: Cluster, prepared: list[str], tmp_path: Path) -> None:
     spread = ["parallel=ddp", "parallel.processes=2", "launcher.slurm.nodes=2", "launcher.slurm.gpus=0"]
     words = [*prepared, *spread, f"studies={tmp_path}", "mixture.domain_ratio=[0.5]", "mixture.replicates=1"]

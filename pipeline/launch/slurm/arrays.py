@@ -11,12 +11,17 @@ Send = Callable[[str, dict[str, int], str], str]
 
 
 def submit_runs(
-    plan: Sequence[PlannedRun], states: dict[str, str], tasks: dict[str, Task], size_limit: int, send: Send
+    plan: Sequence[PlannedRun],
+    states: dict[str, str],
+    tasks: dict[str, Task],
+    size_limit: int,
+    send: Send,
+    runs_per_task: int = 1,
 ) -> list[PlannedRun]:
     """Submit the open runs in arrays, parents first.
 
     `states` are by hash done, failed or open. `tasks` are those of queued and running runs; the submitted are added.
-    `size_limit` is the largest number of tasks of an array.
+    `size_limit` is the largest number of tasks of an array, each of which trains `runs_per_task` runs side by side.
 
     Returns:
         The runs that cannot be trained because they, or a run that they start from, have failed.
@@ -35,7 +40,8 @@ def submit_runs(
                 free.append(name)
             else:
                 children[name] = tasks[parent]
-        for indices, after in [*_chunks(free, "", size_limit), *_behind(children, size_limit)]:
+        arrays = [*_chunks(free, "", size_limit, runs_per_task), *_behind(children, size_limit, runs_per_task)]
+        for indices, after in arrays:
             number = send("train", indices, after)
             tasks.update({name: (number, index) for name, index in indices.items()})
     return list(blocked.values())
@@ -58,7 +64,7 @@ def ranges(indices: Iterable[int]) -> str:
     '0-2,5,7-8'
     """
     parts: list[list[int]] = []
-    for index in sorted(indices):
+    for index in sorted({*indices}):
         if parts and parts[-1][-1] == index - 1:
             parts[-1][1:] = [index]
         else:
@@ -75,7 +81,7 @@ def _stages(plan: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
             del left[run.spec.hash]
 
 
-def _behind(parents: dict[str, Task], size_limit: int) -> Iterator[tuple[dict[str, int], str]]:
+def _behind(parents: dict[str, Task], size_limit: int, runs_per_task: int) -> Iterator[tuple[dict[str, int], str]]:
     """(indices, dependency) of arrays of runs that wait for a task each (`parents`), in the fewer arrays of two ways:
     one for each parent, or one for the n-th children of all parents.
     """
@@ -85,16 +91,19 @@ def _behind(parents: dict[str, Task], size_limit: int) -> Iterator[tuple[dict[st
     siblings: dict[tuple[str, int], dict[str, int]] = {}
     for (job, index), members in children.items():
         for number, run in enumerate(members):
-            siblings.setdefault((job, number), {})[run] = index
+            siblings.setdefault((job, number // runs_per_task), {})[run] = index
     if len(children) <= len(siblings):
         for (job, index), members in children.items():
-            yield from _chunks(members, f"afterok:{job}_{index}", size_limit)
+            yield from _chunks(members, f"afterok:{job}_{index}", size_limit, runs_per_task)
     else:
         # Each task waits for the task of the same index.
         for (job, _), indices in siblings.items():
             yield indices, f"aftercorr:{job}"
 
 
-def _chunks(runs: Sequence[str], after: str, size_limit: int) -> Iterator[tuple[dict[str, int], str]]:
-    for start in range(0, len(runs), size_limit):
-        yield {run: index for index, run in enumerate(runs[start : start + size_limit])}, after
+def _chunks(
+    runs: Sequence[str], after: str, size_limit: int, runs_per_task: int
+) -> Iterator[tuple[dict[str, int], str]]:
+    size = size_limit * runs_per_task
+    for start in range(0, len(runs), size):
+        yield {run: number // runs_per_task for number, run in enumerate(runs[start : start + size])}, after

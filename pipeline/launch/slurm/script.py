@@ -12,11 +12,11 @@ from pipeline.question.slurm_options import driver_options, prepare_options, tra
 # A cancelled run exits with 75 too, so the script requeues its job only while Slurm calls it RUNNING. Slurm itself
 # requeues the job after a preemption or the failure of a node.
 _TRAIN = """\
-run=$(awk -v task="${{SLURM_ARRAY_TASK_ID:-0}}" '$1 == task {{ print $2 }}' {tasks})
+runs=$(awk -v task="${{SLURM_ARRAY_TASK_ID:-0}}" '$1 == task {{ print $2 }}' {tasks} | paste -sd, -)
 trap 'kill -USR1 "$step"' USR1
 trap : TERM
-# When one process exits, the others have a minute.
-srun --kill-on-bad-exit=0 --wait=60 {srun}{python} -m pipeline.launch.worker {study} --only "$run" &
+# When a process exits, the others of its run have a minute, and those of other runs go on (0).
+srun --kill-on-bad-exit=0 --wait={wait} {srun}{python} -m pipeline.launch.worker {study} --only "$runs" &
 step=$!
 while wait "$step"; code=$?; kill -0 "$step" 2> /dev/null; do :; done
 
@@ -43,15 +43,14 @@ exit "$code"
 
 
 def train_script(study: Path, question: Question, token: str, memory: str | None = None) -> str:
-    """The script of an array: task i trains the run listed for i in jobs/TOKEN.tasks; `memory`: see train_options."""
+    """The script of an array: task i trains the runs listed for i in jobs/TOKEN.tasks; `memory`: see train_options."""
     folder = study.resolve()
     places = {"study": folder, "tasks": folder / "jobs" / f"{token}.tasks", "stop": folder / "STOP"}
     options = "".join(f"{shlex.quote(option)} " for option in question.launcher.slurm.srun)
-    body = _TRAIN.format(
-        srun=options, python=_python(question), **{name: shlex.quote(str(path)) for name, path in places.items()}
-    )
-    ranks = _RANKS if question.parallel.kind != "single" else ""
-    return _head(question, train_options(question, memory)) + ranks + body
+    together = question.parallel.kind != "single"
+    words = {"srun": options, "python": _python(question), "wait": 60 if together else 0}
+    body = _TRAIN.format(**words, **{name: shlex.quote(str(path)) for name, path in places.items()})
+    return _head(question, train_options(question, memory)) + _RANKS * together + body
 
 
 def prepare_script(question: Question, folders: Sequence[Path]) -> str:

@@ -16,7 +16,7 @@ REASONS = {
     "Resources": "no free nodes yet",
     "Dependency": "for the run that it starts from, or the jobs before it",
     "DependencyNeverSatisfied": "for ever: the job that it depends on has failed",
-    "JobArrayTaskLimit": "launcher.slurm.limit runs are running",
+    "JobArrayTaskLimit": "launcher.slurm.limit tasks are running",
     "BeginTime": "it was requeued and starts again within minutes",
     "ReqNodeNotAvail": "its nodes are down or reserved",
     "PartitionTimeLimit": "launcher.slurm.time is more than the partition allows",

@@ -92,7 +92,8 @@ def _send_all(context: Context, plan: Sequence[PlannedRun], submission: Submissi
     study, tasks = context.study, submission.alive_runs
     states = {run.spec.hash: study.state(run) for run in plan}
     if any(states[run.spec.hash] == "open" and run.spec.hash not in tasks for run in plan):
-        blocked = submit_runs(plan, states, tasks, submission.largest_array, submission.send)
+        together = context.question.launcher.runs_per_job
+        blocked = submit_runs(plan, states, tasks, submission.largest_array, submission.send, together)
     else:
         blocked = [run for run in plan if states[run.spec.hash] == "failed"]
     if blocked:

@@ -28,7 +28,7 @@ class SlurmConfig:
     """GPUs per node, a number like 8, or with their type like h100:8; null: none; 0: none, also for several processes
     a run, which train on CPUs then."""
     cpus: Annotated[int, between(1, 10_000)] | None = None
-    """Cores per process; null: 8 where GPUs are asked for, else launcher.threads."""
+    """Cores per process; null: 8 where GPUs are asked for, which runs of one device share, else launcher.threads."""
     mem: str | None = "auto"
     """Memory per node of jobs that train or tokenise, like 64G; auto: what the runs of a job take by the formula of
     plan and 1 GB a process (with GPUs 16 bytes a parameter and 8 GB), where it is known; of other jobs 4G."""
@@ -70,7 +70,10 @@ class LauncherConfig:
     kind: Annotated[str, one_of("local", "slurm")] = "local"
     """local: worker processes on this machine; slurm: arrays of jobs, see docs/at-scale.md."""
     workers: Annotated[int, between(0, 10_000)] = 0
-    """Runs that are trained at once; 0: one for every `threads` cores."""
+    """Runs that are trained at once on this machine; 0: one for each GPU, or for every `threads` cores."""
+    runs_per_device: Annotated[int, between(1, 1000)] | None = None
+    """Runs that are trained at once on each GPU, or on a machine without GPUs. With slurm a job trains so many side by
+    side, on each of its GPUs. null: as `workers` has it, with slurm one run a job."""
     threads: Annotated[int, between(1, 10_000)] = 1
     """CPU threads per run."""
     micro_batch: Size = 0
@@ -101,7 +104,12 @@ class LauncherConfig:
     @property
     def at_once(self) -> int | None:
         """Runs to choose in a round where they are trained elsewhere; None: one for each worker of this machine."""
-        return ((self.kind == "slurm" and self.slurm.limit) or 8) if self.elsewhere else None
+        return ((self.kind == "slurm" and self.slurm.limit * self.runs_per_job) or 8) if self.elsewhere else None
+
+    @property
+    def runs_per_job(self) -> int:
+        """Runs that a task of an array of Slurm trains side by side."""
+        return self.runs_per_device * max(self.slurm.gpu_count, 1) if self.runs_per_device else 1
 
 
 @dataclass

@@ -11,12 +11,14 @@ from pipeline.launch.launcher import launch
 from pipeline.launch.local import train_locally
 from pipeline.plan.cost import costs, sharing_note
 from pipeline.plan.memory import check_memory, fitted_run, memory_lines
-from pipeline.plan.processes import MEMORY, Gpu, free_gpus, gpus, process_memory, visible_gpus
+from pipeline.plan.processes import MEMORY, Gpu, free_gpus, gpus, process_memory, runs_on_device, visible_gpus, workers
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.show.tables import cost_table
+from pipeline.study.artifacts import Machine, Speed
 from pipeline.study.context import Context
-from pipeline.study.folder import PlannedRun
+from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.plan.test_plan_time import ONE_MODEL, planned
 
 LARGE = ["experiment=own", "model=qwen2.5-1.5b", "ladder=[]", "mixture.domain_ratio=[0.5]", "precision=bf16"]
@@ -89,6 +91,10 @@ def test_memory_is_that_of_the_smallest_gpu_shared_by_the_runs_on_it(machine, mo
     question = read_question([*LARGE, "launcher.workers=8"])
     assert process_memory(question) == 2.5e9
     assert process_memory(read_question([*LARGE, "launcher.workers=8", "launcher.device_memory=30"])) == 15e9
+    assert (workers(question), runs_on_device(question)) == (8, 2)
+    question = read_question([*LARGE, "launcher.runs_per_device=3"])
+    assert (workers(question), runs_on_device(question)) == (12, 3)
+    question = read_question([*LARGE, "launcher.workers=8"])
     # Of Slurm's nodes nothing is known here, and a worker knows what its command has found.
     assert process_memory(read_question([*LARGE, *SLURM]), here=False) is None
     monkeypatch.setenv(MEMORY, "7e9")
@@ -142,12 +148,15 @@ def test_a_plan_says_where_runs_may_share_a_gpu(monkeypatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
     small = "model=qwen2-0.7m"
     question, runs = _large(small)
-    said = "a step of qwen2-0.7m waits some 12 ms for the core that launches it: launcher.workers=8 trains several "
-    assert sharing_note(runs * 8, question) == f"{said}runs on a GPU at once"
+    said = "a step of qwen2-0.7m waits some 12 ms for the core that launches it: launcher.runs_per_device=4 "
+    assert sharing_note(runs * 8, question) == f"{said}trains several runs on a GPU at once"
     # More workers would have nothing to train.
     assert sharing_note(runs[:2], question) == ""
-    ranks = ["parallel=ddp", "parallel.processes=2"]
-    for words in ([small, "launcher.workers=8"], [small, *SLURM], ["model=qwen2.5-1.5b"], [small, *ranks]):
+    elsewhere = [*SLURM[:1], "launcher.slurm.gpus=1", "launcher.device=H100"]
+    assert sharing_note(runs[:2] * 2, _large(small, *elsewhere)[0]).startswith(said)
+    ranks, given = ["parallel=ddp", "parallel.processes=2"], "launcher.runs_per_device=2"
+    listed = [[small, "launcher.workers=8"], [small, given], [small, *elsewhere, given]]
+    for words in (*listed, [small, *SLURM], ["model=qwen2.5-1.5b"], [small, *ranks]):
         question, runs = _large(*words)
         assert sharing_note(runs * 8, question) == ""
     chosen = read_question(["experiment=quickstart", small])
@@ -155,6 +164,22 @@ def test_a_plan_says_where_runs_may_share_a_gpu(monkeypatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     question, runs = _large(small)
     assert sharing_note(runs * 8, question) == ""
+
+
+def test_gpu_hours_of_a_known_speed_are_shared_by_the_runs_of_a_gpu(tmp_path: Path, monkeypatch) -> None:
+    speeds = dict.fromkeys(["qwen2-0.7m"], Speed(1000, 3000))
+    monkeypatch.setattr(Context, "machine", Machine("bf16", speeds, {"fp32": 0, "bf16": 0}, "H100"))
+
+    def times(*words: str) -> tuple[list[str], str]:
+        question, runs = _large("model=qwen2-0.7m", *SLURM, *words)
+        table = cost_table(Context(question, Study(tmp_path)), runs)
+        return [str(row[6]) for row in table.rows], table.note
+
+    alone, _ = times()
+    shared, note = times("launcher.runs_per_device=4")
+    hours = [[float(cell.removesuffix(" GPU-h")) for cell in cells] for cells in (alone, shared)]
+    assert [one / other for one, other in zip(*hours, strict=True)] == pytest.approx([4.0] * len(alone), rel=0.1)
+    assert ". Time: at the speed of runs that are done, 4 at once on a GPU. Memory" in note
 
 
 def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:
@@ -168,5 +193,8 @@ def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:
     question, runs = _large(*SLURM, "launcher.device=H100", "model=qwen2-0.7m", "precision=bf16")
     pretrain = runs[0].spec
     assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 4 * 3e-3)
+    # Four runs wait for their cores at once.
+    question, runs = _large(*SLURM, "launcher.device=H100", "model=qwen2-0.7m", "launcher.runs_per_device=4")
+    assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 3e-3)
     with pytest.raises(ConfigError, match=r"launcher.device: 'Tesla T4'; allowed: a name with one of B300, "):
         _large(*SLURM, "launcher.device=Tesla T4")

@@ -15,11 +15,11 @@ export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=0
 export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
-run=$(awk -v task="${SLURM_ARRAY_TASK_ID:-0}" '$1 == task { print $2 }' /studies/law/jobs/0123abcd.tasks)
+runs=$(awk -v task="${SLURM_ARRAY_TASK_ID:-0}" '$1 == task { print $2 }' /studies/law/jobs/0123abcd.tasks | paste -sd, -)
 trap 'kill -USR1 "$step"' USR1
 trap : TERM
-# When one process exits, the others have a minute.
-srun --kill-on-bad-exit=0 --wait=60 /venv/bin/python -m pipeline.launch.worker /studies/law --only "$run" &
+# When a process exits, the others of its run have a minute, and those of other runs go on (0).
+srun --kill-on-bad-exit=0 --wait=60 /venv/bin/python -m pipeline.launch.worker /studies/law --only "$runs" &
 step=$!
 while wait "$step"; code=$?; kill -0 "$step" 2> /dev/null; do :; done
 
