@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.plan.kept_steps import kept_steps
-from pipeline.plan.memory import distinct, process_bytes
+from pipeline.plan.memory import distinct, fitted_run, process_bytes, shape_key
 from pipeline.plan.processes import gpu_name, gpus, runs_on_device
 from pipeline.question.design import is_active
 from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
@@ -23,7 +23,9 @@ ASSUMED_MFU = 0.4
 _MOST_SHARING = 4
 """Runs that are proposed to share a GPU."""
 _LAYER_LAUNCH = 3e-3
-"""Seconds in which a core launches what a layer does in a step, of a GPU that waits for it (docs/performance.md)."""
+"""Seconds in which a core launches a layer's work on a micro-batch, for a GPU that waits (docs/performance.md)."""
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+"""What configurations of transformers call the number of layers."""
 _STATES_IN_TRAINING = 3
 """The two newest, and the one that is being written."""
 
@@ -76,8 +78,7 @@ def costs(
         seconds = None if None in times else sum(filter(None, times))
         peaks = (process_bytes(question, run.spec) for run in distinct(members))
         memory = max((round(peak) for peak in peaks if peak is not None), default=None)
-        each = [_assumed_seconds(run.spec, question) for run in members] if seconds is None else [None]
-        assumed = None if None in each else sum(filter(None, each))
+        assumed = _assumed_seconds(members, question) if seconds is None else None
         kept = [kept_steps(question, run, children.get(run.spec.hash, [])) for run in members]
         lines = (_evaluations(run.spec.evaluation, run.spec.steps) * len(run.spec.corpora) for run in members)
         # Kept weights, and states of them and both moments.
@@ -88,19 +89,27 @@ def costs(
     return rows
 
 
-def _assumed_seconds(spec: RunSpec, question: Question) -> float | None:
+def _assumed_seconds(members: Sequence[PlannedRun], question: Question) -> float | None:
     """Seconds of one GPU, by its name's peak, or of the core that it waits for; None: no known GPU.
 
     Runs that share a GPU wait for their cores side by side.
     """
-    peak, launching = peak_flops(gpu_name(question)), spec.steps * _launch_seconds(spec) / runs_on_device(question)
-    return peak and max(run_flops(spec) / (peak * ASSUMED_MFU), launching)
+    if (peak := peak_flops(gpu_name(question))) is None:
+        return None
+    launching = {
+        shape_key(run): _launch_seconds(run.spec, question) / runs_on_device(question) for run in distinct(members)
+    }
+    return sum(
+        max(run_flops(run.spec) / (peak * ASSUMED_MFU), run.spec.steps * launching[shape_key(run)]) for run in members
+    )
 
 
-def _launch_seconds(spec: RunSpec) -> float:
-    """Seconds in which a core launches a step."""
+def _launch_seconds(spec: RunSpec, question: Question) -> float:
+    """Seconds in which a core launches a step, each of its micro-batches by itself."""
     model = spec.model.get("text_config") or spec.model
-    return _LAYER_LAUNCH * (model.get("num_hidden_layers") or model.get("n_layer") or 0)
+    layers = next((model[name] for name in _LAYERS if model.get(name)), 0)
+    micro_batches = spec.global_batch // question.parallel.processes / fitted_run(question, spec).micro_batch
+    return _LAYER_LAUNCH * layers * micro_batches
 
 
 def sharing_note(runs: Sequence[PlannedRun], question: Question) -> str:
@@ -116,7 +125,7 @@ def sharing_note(runs: Sequence[PlannedRun], question: Question) -> str:
         return ""
     for run in distinct(runs):
         flops = model_size(run.spec.model, run.spec.sequence_length).flops_per_token * run.spec.tokens_per_step
-        if (launching := _launch_seconds(run.spec)) > 2 * flops / (peak * ASSUMED_MFU):
+        if (launching := _launch_seconds(run.spec, question)) > 2 * flops / (peak * ASSUMED_MFU):
             waits = f"a step of {run.model} waits some {1e3 * launching:.0f} ms for the core that launches it"
             return f"{waits}: launcher.runs_per_device={sharing} trains several runs on a GPU at once"
     return ""

@@ -46,9 +46,13 @@ def node_memory(question: Question, runs: Iterable[PlannedRun]) -> str | None:
 
 
 def distinct(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
-    """A run of each model, batch, length and precision; others take as much memory."""
-    key = lambda run: (run.model, run.spec.global_batch, run.spec.sequence_length, run.spec.precision)  # noqa: E731
-    return [*{key(run): run for run in runs}.values()]
+    """A run of each shape; others take as much memory."""
+    return [*{shape_key(run): run for run in runs}.values()]
+
+
+def shape_key(run: PlannedRun) -> tuple[str, int, int, str]:
+    """What a step computes: model, batch, length and precision."""
+    return run.model, run.spec.global_batch, run.spec.sequence_length, run.spec.precision
 
 
 def memory_lines(question: Question, runs: Iterable[PlannedRun]) -> Iterator[str]:

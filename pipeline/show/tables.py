@@ -48,7 +48,9 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
         how = "Time: at the speed of runs that are done" + (f", {sharing} at once on a GPU" if sharing > 1 else "")
     note = f"N: non-embedding parameters. {how}. Memory: peak of a process. Disk: while training"
     if any(assumed):
-        note += f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)}, 3 ms a layer and step or more"
+        note += (
+            f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)}, 3 ms a layer and micro-batch or more"
+        )
     columns = ["role", "model", "N", "runs", "tokens", "FLOPs", "time", "memory", "disk"]
     return Table("", columns, rows, note, left=2, rules=[len(groups)])
 

@@ -19,6 +19,7 @@ from tests.training.test_device_reads import SHAPES
 from training.checkpoints.weights import take_weights
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import load_tokenizer
+from training.devices.memory import is_head_linear
 from training.model import build_model, has_linear_head, model_from_directory, read_model_directory
 from training.objectives import (
     IGNORED,
@@ -43,6 +44,7 @@ by_rows, chunked = (partial(sequence_losses_of_head, head=head) for head in (los
 def test_the_loss_by_rows_or_chunks_and_its_gradient_are_those_of_the_logits(shape, other):
     model = build_model(shape, "eager", seed=0)
     assert has_linear_head(model)
+    assert is_head_linear(shape)
     tokens = torch.randint(0, 64, (3, 9), generator=torch.Generator().manual_seed(0))
     gradients = []
     for losses in (sequence_losses, other):
@@ -72,10 +74,13 @@ def test_losses_by_token_are_those_that_are_summed(losses):
     [
         {"model_type": "cohere", "logit_scale": 0.5},
         {"model_type": "gemma2", "final_logit_softcapping": 0.05, "head_dim": 8},
+        {"model_type": "granite", "logits_scaling": 4.0},
+        {"model_type": "phi"},
     ],
 )
 def test_a_model_that_scales_or_caps_its_logits_has_no_linear_head(scaled):
     assert not has_linear_head(build_model({**TINY, **scaled}, "eager", seed=0))
+    assert not is_head_linear({**TINY, **scaled})
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])

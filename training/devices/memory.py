@@ -40,6 +40,9 @@ _KEPT_COMPILED = {
     "gemma3_text": ((12, 6, 6, 6), (20, 12, 12, 12)),
 }
 """The same of compiled layers; of others as if they were not compiled."""
+_SCALES_OF_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+"""Fields by which logits are no product with the head's weight alone; null or 1: they are."""
+_BIASED_HEADS = ("phi", "gptj", "codegen")
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,14 @@ def _sizes(model: Architecture) -> _Sizes | None:
     return _Sizes(layers, hidden, queries, keys, inner, heads, model.get("vocab_size") or 0, tied, matrices)
 
 
+def is_head_linear(model: Architecture) -> bool:
+    """What `has_linear_head` finds of a built model, by its configuration."""
+    model = model.get("text_config") or model
+    return model.get("model_type") not in _BIASED_HEADS and all(
+        model.get(field) in (None, 1) for field in _SCALES_OF_LOGITS
+    )
+
+
 def plain_engine(spec: RunSpec, batch: int, *, gpu: bool) -> str:
     """The engine of a shape without compiling."""
     # A hub configuration may lack vocab_size; 0 then means full logits.
@@ -169,10 +180,10 @@ def memory_of(spec: RunSpec, parallel: Parallel, micro_batch: int, engine: str, 
     body = tokens * 4.0 * sizes.hidden * 2
     inputs = body + sizes.layers * tokens * 4.0 * sizes.hidden
     # A chunk is computed again in the backward pass, so that its logits are not kept in the forward pass.
-    # A masked objective has whole logits by any engine.
-    causal = spec.objective.kind == "causal"
-    fused = causal and gpu and engine.endswith("-compiled")
-    chunked = (causal and engine.endswith("-chunked")) or fused
+    # A masked objective, and a head that is more than a matrix, have whole logits by any engine.
+    linear = spec.objective.kind == "causal" and is_head_linear(spec.model)
+    fused = linear and gpu and engine.endswith("-compiled")
+    chunked = (linear and engine.endswith("-chunked")) or fused
     rows = min(tokens, CHUNK) if chunked else tokens
     copy_of_head, width = (head / 2, 2.0) if bf16 else (0.0, 4.0)
     logits = max(rows * 12.0 * sizes.vocabulary, rows * 2.0 * sizes.vocabulary + 1.5 * head)

@@ -1,5 +1,6 @@
 """Memory and GPU-hours of a plan, the GPUs of a machine, and what does not fit."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from rich.console import Console
 from pipeline.goals.registry import read_question
 from pipeline.launch.launcher import launch
 from pipeline.launch.local import train_locally
-from pipeline.plan.cost import costs, sharing_note
+from pipeline.plan.cost import _launch_seconds, costs, sharing_note
 from pipeline.plan.memory import check_memory, fitted_run, memory_lines
 from pipeline.plan.processes import MEMORY, Gpu, free_gpus, gpus, process_memory, runs_on_device, visible_gpus, workers
 from pipeline.plan.runs import estimate, planned_runs
@@ -193,7 +194,11 @@ def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:
     question, runs = _large(*SLURM, "launcher.device=H100", "model=qwen2-0.7m", "precision=bf16")
     pretrain = runs[0].spec
     assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 4 * 3e-3)
-    # Four runs wait for their cores at once.
+    # By any name of the number of layers, in each micro-batch, and side by side where four runs share the GPU.
+    question.launcher.micro_batch = pretrain.global_batch // 4
+    assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 4 * 4 * 3e-3)
+    model = {("n_layers" if key == "num_hidden_layers" else key): value for key, value in pretrain.model.items()}
+    assert _launch_seconds(dataclasses.replace(pretrain, model=model), question) == pytest.approx(4 * 4 * 3e-3)
     question, runs = _large(*SLURM, "launcher.device=H100", "model=qwen2-0.7m", "launcher.runs_per_device=4")
     assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 3e-3)
     with pytest.raises(ConfigError, match=r"launcher.device: 'Tesla T4'; allowed: a name with one of B300, "):

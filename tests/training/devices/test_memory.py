@@ -257,6 +257,13 @@ def test_a_masked_objective_has_whole_logits_by_any_engine() -> None:
     assert len(totals) == 1
 
 
+def test_a_head_that_is_more_than_a_matrix_has_whole_logits_by_any_engine() -> None:
+    capped = _preset("qwen2.5-0.5b", 2048) | {"final_logit_softcapping": 30.0}
+    spec = tiny_spec(model=capped, sequence_length=2048, global_batch=8)
+    totals = {memory_of(spec, SINGLE, 8, engine, gpu=True) for engine in ("sdpa", "sdpa-chunked")}
+    assert len(totals) == 1
+
+
 def test_what_is_given_is_kept_and_an_unknown_architecture_is_computed_at_once() -> None:
     fit = fitted(tiny_spec(global_batch=32), Parallel(activation_checkpointing=False), 8, "auto", 1.0, gpu=True)
     assert (fit.micro_batch, fit.fits) == (8, False)
