@@ -14,7 +14,6 @@ import platform
 import shutil
 import struct
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,16 +48,8 @@ class EngineChoice:
 
     engine: str
     """Its name."""
-    shape: str = ""
-    """Hash of the model's configuration."""
     measured: dict[str, int] = dataclasses.field(default_factory=dict)
     """Engine -> training tokens a second; 0 where it could not be measured."""
-    seconds: float = 0.0
-    """What measuring took, compiling included."""
-    precision: str = ""
-    """fp32 or bf16."""
-    device: str = ""
-    """Name of the GPU or processor."""
 
 
 def build_engine(
@@ -203,19 +194,17 @@ def choose_engine(
         tokens_ahead: tokens that all runs of this shape have yet to train.
         begun: engine that the run was begun with on this machine: a resumed run must not change its arithmetic.
     """
-    named = functools.partial(EngineChoice, precision=spec.precision, device=device_name())
     if execution.engine != "auto":
-        return named(execution.engine)
+        return EngineChoice(execution.engine)
     batch = execution.parallel.micro_batch(spec.global_batch, execution.micro_batch)
     plain, threads = plain_engine(spec, batch, gpu=torch.cuda.is_available()), execution.threads
     if execution.parallel.kind in SHARDED:
-        return named(plain)
+        return EngineChoice(plain)
     if begun or torch.cuda.is_available():
-        return named(begun or "sdpa-compiled")
+        return EngineChoice(begun or "sdpa-compiled")
     key = [spec.model, spec.precision, batch, spec.sequence_length, threads, device_name(), torch.__version__]
     path, compiled = folder / f"{json_hash(key, digest_size=8)}.json", f"{plain}-compiled"
     kept = read_record(path, EngineChoice) if path.exists() else None
-    start = time.perf_counter()
     measured = dict(kept.measured) if kept else {plain: round(measured_speed(spec, plain, batch, threads) or 0)}
     seconds = max(tokens_ahead, spec.tokens) / measured[plain] if measured.get(plain) else 0.0
     can_compile = "-" not in plain and shutil.which(os.environ.get("CXX", "g++"))
@@ -223,10 +212,7 @@ def choose_engine(
         measured[compiled] = round(measured_speed(spec, compiled, batch, threads) or 0)
     elif kept:
         return kept
-    spent, shape = round(time.perf_counter() - start, 1), json_hash(spec.model, digest_size=8)
-    choice = EngineChoice(
-        max(measured, key=measured.__getitem__), shape, measured, spent, spec.precision, device_name()
-    )
+    choice = EngineChoice(max(measured, key=measured.__getitem__), measured)
     folder.mkdir(parents=True, exist_ok=True)
     (write_whole if kept else write_new)(path, json.dumps(dataclasses.asdict(choice), indent=2) + "\n")
     return read_record(path, EngineChoice)

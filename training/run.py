@@ -265,7 +265,7 @@ def _train_within_memory(
         facts = {name: value for name, value in asdict(chosen).items() if value}
         facts |= {"parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
         facts |= {"micro_batch": fitting.micro_batch, "from_step": step_of(state) if state else 0}
-        run.note(**facts | {"precision": spec.precision})
+        run.note(**facts | {"precision": spec.precision, "device": device_name()})
         built = None
         try:
             with answering(at_once=alone):

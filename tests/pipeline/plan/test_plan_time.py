@@ -87,9 +87,7 @@ def test_the_first_run_of_a_shape_chooses_its_engine_for_all(tmp_path: Path, mon
     assert choose_engine(few, Execution(), tmp_path / "many") == choice
     assert asked == ["eager", "eager", "eager-compiled"]
     # A shape whose short runs came first is compiled once long ones follow; a run that is resumed goes on as it began.
-    assert choose_engine(few, Execution(), tmp_path / "few", tokens_ahead=10**6) == dataclasses.replace(
-        choice, seconds=pytest.approx(0.0, abs=0.1)
-    )
+    assert choose_engine(few, Execution(), tmp_path / "few", tokens_ahead=10**6) == choice
     assert choose_engine(few, Execution(), tmp_path / "few").engine == "eager-compiled"
     assert choose_engine(few, Execution(), tmp_path / "few", begun="eager").engine == "eager"
     assert asked[3:] == ["eager-compiled"]
