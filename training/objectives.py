@@ -158,20 +158,21 @@ class _InChunks(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, hidden, weight, targets, dtype, of_losses, of_gradients):
-        ctx.save_for_backward(hidden, weight, targets)
-        ctx.dtype, ctx.of_gradients = dtype, of_gradients
         cast, chunks = weight.to(dtype), zip(hidden.to(dtype).split(CHUNK), targets.split(CHUNK))
+        # The backward pass comes next: keeping the cast takes no memory that it would not take itself.
+        ctx.save_for_backward(hidden, cast, targets)
+        ctx.dtype, ctx.of_weight, ctx.of_gradients = dtype, weight.dtype, of_gradients
         return torch.cat([of_losses(rows, cast, wanted) for rows, wanted in chunks])
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
-        hidden, weight, targets = ctx.saved_tensors
-        cast, total, of_hidden = weight.to(ctx.dtype), torch.zeros_like(weight, dtype=torch.float32), []
+        hidden, cast, targets = ctx.saved_tensors
+        total, of_hidden = torch.zeros_like(cast, dtype=torch.float32), []
         for rows, wanted, of_losses in zip(*(part.split(CHUNK) for part in (hidden.to(ctx.dtype), targets, gradient))):
             of_rows, total = ctx.of_gradients(rows, cast, wanted, of_losses, total)
             of_hidden.append(of_rows)
-        return torch.cat(of_hidden).to(hidden.dtype), total.to(weight.dtype), None, None, None, None
+        return torch.cat(of_hidden).to(hidden.dtype), total.to(ctx.of_weight), None, None, None, None
 
 
 def chunk_losses(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

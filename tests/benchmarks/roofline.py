@@ -181,8 +181,8 @@ def utilisation(shape: str, micro_batch: int, length: int = 2048, accumulated: i
     step = one + (layers - 1) * (two - one) + plain_seconds(spec.model, micro_batch, length)
     # The clip reads gradients, AdamW reads and writes weights and moments, and gradients are cleared.
     update = 36 * size.total / BANDWIDTH / accumulated
-    # The head's weight is cast twice, and its gradient begins as zeros.
-    step += 16 * spec.model["vocab_size"] * spec.model["hidden_size"] / BANDWIDTH
+    # The head's weight is cast, and its gradient begins as zeros.
+    step += 10 * spec.model["vocab_size"] * spec.model["hidden_size"] / BANDWIDTH
     return micro_batch * length * size.flops_per_token / (step + update) / PEAK
 
 
