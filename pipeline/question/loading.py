@@ -220,7 +220,8 @@ def _question(composed: Any) -> Question:
     if not isinstance(question.mixture.domain_ratio, list):
         question.mixture.domain_ratio = [question.mixture.domain_ratio]
     continual, target = question.continual, question.target
-    continual.steps = continual.steps or max(1, round(continual.part * target.steps))
+    # A part out of range, or no number, is refused by its own range.
+    continual.steps = continual.steps or max(1, round(min(1.0, max(0.0, continual.part)) * target.steps))
     continual.schedule = continual.schedule if continual.schedule.pieces else copy.deepcopy(target.schedule)
     return question
 

@@ -17,15 +17,19 @@ from pipeline.question.schema import Question
 
 
 class ConfigError(ValueError):
-    """The mistakes in a question, a line each."""
+    """The mistakes in a question, a line each; of a word of more than 500 characters its beginning."""
 
     def __init__(self, lines: Sequence[str]) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = list(lines)
+        self.lines = [re.sub(r"\S{501,}?(?=[;:]?(?:\s|$))", _beginning, line) for line in lines]
+        super().__init__("\n".join(self.lines))
 
 
 class StudyError(ValueError):
     """A study folder, or another file of the user, that cannot be used; one line."""
+
+
+def _beginning(word: re.Match[str]) -> str:
+    return f"{word[0][:100]}... ({len(word[0]):,} characters)"
 
 
 def one_line(error: Exception, schema: type = Question) -> str:

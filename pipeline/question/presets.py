@@ -104,7 +104,7 @@ def law_problems(names: Iterable[Any]) -> Iterator[str]:
     from fitting import LAWS
 
     known = laws()
-    for name in (str(name) for name in names if name not in known):
+    for name in (text for text in map(str, names) if text not in known):
         line = unknown_choice("law", name, known)
         if name in LAWS:
             reads = f"answers in no study, since it reads {', '.join(LAWS[name].columns)}: cptlaw fit points= fits it"

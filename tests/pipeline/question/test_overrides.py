@@ -120,6 +120,23 @@ def test_a_path_that_does_not_exist_is_refused_by_plan(
     assert refused(["plan", *words], capsys, 3).startswith(f"{key}: ")
 
 
+ODD = {
+    "++law={loss: loss / 0}": "law: \"{'loss': 'loss / 0'}\" does not exist; allowed: ",
+    "continual.part=1e400": "continual.part: inf; allowed: above 0, up to 1",
+    "continual.part=nan": "continual.part: nan; allowed: above 0, up to 1",
+    f"a[0]={'x' * 9000}": f"a[0]={'x' * 95}... (9,005 characters): not key=value, of 10,000 characters at most",
+}
+
+
+@pytest.mark.parametrize("word", ODD)
+def test_an_odd_value_is_one_short_line(word: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read_question(["experiment=quickstart", word])
+    (line,) = error.value.lines
+    assert line.startswith(ODD[word])
+    assert len(line) < 500
+
+
 TOO_SMALL = {
     "design.budget=1": "design.budget: 1 tokens; allowed: 3.07e+05 or more, the cost of the cheapest run",
     "design.ratios=[0.5]": "design.ratios: [0.5]; allowed: two or more",
