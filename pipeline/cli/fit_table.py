@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -132,14 +132,17 @@ def read_settings(arguments: Sequence[str]) -> TableFit:
     settings = OmegaConf.structured(TableFit)
     problems = [f"{word}: not key=value; see cptlaw fit --help" for word in arguments if "=" not in word]
     problems += update_settings(settings, [word for word in arguments if "=" in word], TableFit)
-    for law in settings.law if "law" not in {line.split(":")[0] for line in problems} else ():
+    # As they were given: what ${...} stands for is no name of a law or a split.
+    given = cast(dict[str, Any], OmegaConf.to_container(settings))
+    laws, splits = ([value] if isinstance(value, str) else value or [] for value in (given["law"], given["by"]))
+    for law in laws if "law" not in {line.split(":")[0] for line in problems} else ():
         try:
             law_named(law, LAWS)
         except PointsError as error:
             problems.append(f"law: {error}")
-    if not settings.law:
+    if not laws:
         problems.append(f"law: has no value; give law=..., one or a list of {', '.join(LAWS)}")
-    wrong = [split for split in settings.by or () if split not in SPLITS]
+    wrong = [split for split in splits if split not in SPLITS]
     problems += [f"by: {split!r} is no split; allowed: {', '.join(SPLITS)}" for split in wrong]
     checked = checked_settings(settings, TableFit, problems)
     checked.law = list(dict.fromkeys(checked.law))

@@ -1,5 +1,6 @@
 """Compose a question from overrides, or read it from a study, and check it."""
 
+import contextlib
 import copy
 import functools
 import pickle
@@ -21,9 +22,9 @@ from yaml import YAMLError
 
 from conf import CONF, WORDS
 from pipeline.question.evaluation_budget import affordable_windows
-from pipeline.question.messages import ConfigError, one_line, type_of, value_problems
+from pipeline.question.messages import ConfigError, one_line, suggested_key, type_of, unknown_choice, value_problems
 from pipeline.question.overrides import readable
-from pipeline.question.presets import goal_section, is_group, kinds, law_problems, law_sections, laws
+from pipeline.question.presets import goal_section, groups, is_group, kinds, law_problems, law_sections, laws
 from pipeline.question.rehearsal import give_texts, rehearsed
 from pipeline.question.schema import Question
 from pipeline.question.validation import Check, problems
@@ -33,8 +34,13 @@ FREE_NAMES = (
     *(r"corpora\.sources", r"weights\.base", r"weights\.value", r"weights\.given(\.[^=.]+)?", r"variants(\.[^=]+)?"),
 )
 """Keys, as expressions, below which the user chooses the names."""
-REFUSED = (HydraException, OmegaConfBaseException, AttributeError, TypeError, ValueError, LookupError, RecursionError)
+REFUSED = (
+    *(HydraException, OmegaConfBaseException),
+    *(AssertionError, AttributeError, TypeError, ValueError, LookupError, RecursionError),
+)
 """What Hydra and OmegaConf raise about a value; of an index into a list Python's own errors."""
+LONGEST_NAME = 250
+"""Characters of the name of a file, for which Hydra looks where a word of a group is given."""
 START, END = "---\n", "...\n"
 """First and last line of a study.yaml; one of an earlier version, or written by a person, need not have them."""
 ConfigStore.instance().store(name="schema", node=Question)
@@ -109,9 +115,13 @@ def hydra_words(overrides: Sequence[str], *, sweeps: bool = False) -> tuple[list
     """
     words, lines = [], []
     for word in overrides:
+        key, _, value = word.partition("=")
+        if selects_file(word) and max(map(len, value.split(","))) > LONGEST_NAME:
+            lines.append(unknown_choice(key, value, groups().get(key, [])))
+            continue
         adds = "++" * bool(re.match(rf"({'|'.join(FREE_NAMES)})=", word))
         try:
-            hint = type_of(word.partition("=")[0].lstrip("+"))
+            hint = type_of(key.lstrip("+"))
             words.append(adds + readable(word, hint, is_group=selects_file(word), sweeps=sweeps))
         except ConfigError as error:
             lines += error.lines
@@ -172,7 +182,8 @@ def load_question(
         lines.append(f"rehearsal: {stored.rehearsal} with the study {path.parent}; allowed: {allowed}")
     if lines:
         raise ConfigError(lines)
-    stored.continual.update({key: stored.target[key] for key in followed})
+    with contextlib.suppress(*REFUSED):  # Where one of them is no section any more, the checks say so.
+        stored.continual.update({key: stored.target[key] for key in followed})
     return checked(stored, goal_problems) if again else _question(stored)
 
 
@@ -249,17 +260,41 @@ def _word_problems(word: str, error: Exception) -> list[str]:
         override = parsed(word)
     except REFUSED:
         return [f"{word}: cannot be read as key=value or ~key; quote the value"]
+    key = override.key_or_group
+    if override.is_delete():
+        return [_deletion_problem(key)]
     value = None if override.is_sweep_override() else override.value()
     named = value if isinstance(value, list) else [value] * (value is not None)
-    if override.key_or_group == "law" and (lines := [*law_problems(named)]):
+    if key == "law" and (lines := [*law_problems(named)]):
         return lines
-    if not (override.is_delete() or selects_file(word)) and (
-        lines := list(value_problems(override.key_or_group, value))
+    if selects_file(word) and (text := value if isinstance(value, str) else word.partition("=")[2]) not in (
+        known := groups().get(key, [])
     ):
+        return [unknown_choice(key, text, known)]
+    if "Could not override" in str(error) and key in WORDS:
+        phase = "target" if key == "schedule" else "continual"
+        return [f"{word}: of which phase? Give {key}@{phase}.{key}={text}, or another phase in place of {phase}"]
+    if "Could not append" in str(error):
+        return [f"{word}: there is such a key; give it without +"]
+    if not (override.is_delete() or selects_file(word)) and (lines := list(value_problems(key, value))):
         return lines
+    if "Cannot merge" in str(error):
+        allowed = "a list, [...]" if "with ListConfig" in str(error) else "{key: value, ...}"
+        return [f"{key}: {value!r}; allowed: {allowed}"]
+    if "is not a subclass" in str(error) and (index := re.match(r"(.+?)\.\d+(\.|$)", key)):
+        return [f"{key}: the list has no such element; give the whole list, {index[1]}=[...]"]
     if isinstance(error, HydraException | OmegaConfBaseException):
         return [one_line(error)]
     return [f"{word}: {one_line(error)}; an element of a list is KEY.0, KEY.1, ..., or give the whole list, KEY=[...]"]
+
+
+def _deletion_problem(key: str) -> str:
+    """Why ~KEY is refused."""
+    if is_group(key):
+        return f"~{key}: cannot be deleted; select a word, {key}=..., or leave it out"
+    if type_of(key) is None:
+        return f"{key}: no such key{suggested_key(key)}"
+    return f"~{key}: cannot be deleted; leave it out for its default, or set it: {key}=..."
 
 
 def _override(stored: Any, word: str) -> None:
@@ -268,7 +303,7 @@ def _override(stored: Any, word: str) -> None:
     if override.is_delete():
         section, _, name = override.key_or_group.rpartition(".")
         if not re.fullmatch("|".join(FREE_NAMES), section):
-            raise ConfigError([f"{word}: cannot be deleted from an existing study; set it: {word[1:]}=..."])
+            raise ConfigError([_deletion_problem(override.key_or_group)])
         OmegaConf.select(stored, section).pop(name, None)
         return
     key, value = override.key_or_group, override.value()

@@ -57,7 +57,7 @@ class SlurmConfig:
     def gpu_count(self) -> int:
         """GPUs per node that `gpus` asks for."""
         count = (self.gpus or "").rpartition(":")[2]
-        return int(count) if count.isdecimal() else 0
+        return int(count) if re.fullmatch(r"\d{1,4}", count, re.ASCII) else 0
 
     @property
     def has_gpus(self) -> bool:

@@ -274,7 +274,8 @@ def test_a_variant_may_be_deleted_from_an_existing_study_and_a_key_may_not(store
     added = load_question(stored, ["variants={short: {continual: {steps: 10}}}", "~variants.short", "~variants.absent"])
     assert added == load_question(stored)
     with pytest.raises(
-        ConfigError, match=r"~goal\.tolerance: cannot be deleted from an existing study; set it: goal\.tolerance="
+        ConfigError,
+        match=r"~goal\.tolerance: cannot be deleted; leave it out for its default, or set it: goal\.tolerance=",
     ):
         load_question(stored, ["~goal.tolerance"])
 

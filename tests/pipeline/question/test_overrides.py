@@ -124,17 +124,47 @@ ODD = {
     "++law={loss: loss / 0}": "law: \"{'loss': 'loss / 0'}\" does not exist; allowed: ",
     "continual.part=1e400": "continual.part: inf; allowed: above 0, up to 1",
     "continual.part=nan": "continual.part: nan; allowed: above 0, up to 1",
+    "+continual=${seed}": "+continual=${seed}: there is such a key; give it without +",
+    "continual=${seed}": "continual: 0; allowed: {key: value, ...} with keys steps,",
+    "pretrain=???": "pretrain: has no value; give pretrain=...",
+    f"launcher.slurm.gpus={'9' * 5000}": f"launcher.slurm.gpus: '{'9' * 99}... (5,002 characters); allowed: a number",
+    f"tracking={'x' * 5000}": f"tracking: '{'x' * 99}... (5,002 characters) does not exist; allowed: none, wandb",
+    "parallel=[[1]]": "parallel: '[[1]]' does not exist; allowed: ddp, ",
+    "model=a/b": "model: 'a/b' does not exist; allowed: ",
+    "mixture=???": "mixture: '???' does not exist; allowed: chosen, ",
+    "design=${seed}": "design: '${seed}' does not exist; allowed: active, ",
+    "schedule=wsd": "schedule=wsd: of which phase? Give schedule@target.schedule=wsd, or another phase in place of",
+    "pretrain.phases.0.share=1": (
+        "pretrain.phases.0.share: the list has no such element; give the whole list, pretrain.phases=[...]"
+    ),
+    "mixture.domain_ratio={a: 1}": "mixture.domain_ratio: {'a': 1}; allowed: a list, [...]",
+    "~launcher.slurm.cpus={a: 1}": "~launcher.slurm.cpus: cannot be deleted; leave it out for its default, or set it:",
+    "~ptimizer=1": "ptimizer: no such key; did you mean optimizer?",
     f"a[0]={'x' * 9000}": f"a[0]={'x' * 95}... (9,005 characters): not key=value, of 10,000 characters at most",
 }
 
 
 @pytest.mark.parametrize("word", ODD)
-def test_an_odd_value_is_one_short_line(word: str) -> None:
+def test_an_odd_value_is_one_short_line(word: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         read_question(["experiment=quickstart", word])
     (line,) = error.value.lines
     assert line.startswith(ODD[word])
-    assert len(line) < 500
+    assert len(line) < 700
+    study = tmp_path / "study.yaml"
+    study.write_text(question_yaml(read_question(["experiment=quickstart"])))
+    with pytest.raises(ConfigError) as error:
+        load_question(study, [word])
+    (line,) = error.value.lines
+    assert len(line) < 700
+
+
+def test_a_law_or_split_of_a_table_is_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("N,D,loss\n" + "".join(f"{n},{d},{3 / n + 1 / d}\n" for n in (1, 2, 3) for d in (1, 2, 3)))
+    for words in (["law=${no.such}"], ["law=openai", "by=${no.such}"]):
+        assert run(["fit", f"points={table}", *words]) == 2
+        assert "'${no.such}'" in capsys.readouterr().err
 
 
 TOO_SMALL = {
