@@ -23,7 +23,7 @@ VERDICTS = (HOLDS, IN_ORDER, NOT_HERE, UNKNOWN)
 DESIGNS = {"first": "dcpt-six-small", "second": "dcpt-six-long", "third": "dcpt-six-annealed"}
 """The designs of the six-domain study, in their order; the tables are made from the last."""
 L3 = ("dcpt-convex", "dcpt", "dcpt-free")
-"""L3 as the D-CPT paper fits it (eq. 26 and eta > 1), without the bound of eta, and without both."""
+"""L3 as the D-CPT paper fits it (eq. 26: eta > 1 and C > C_0), without the bound of eta, and without both."""
 L3_CASES = (
     *(("first", least, first) for least, first in ((0.0, 40), (0.1, 40), (0.1, 120))),
     *(("second", 0.0, first) for first in (300, 600)),
@@ -56,7 +56,7 @@ STATEMENTS = {
     "dynamics-figure-14": "app. E: the shift does not depend on the size",
     "dynamics-figure-18": "6: an open model's curves are predicted without its past",
     "dynamics-figure-19": "app. H: eq. 8 follows all replay ratios",
-    "autoscale-7": "5: its extrapolated weights reach the loss of equal weights in fewer steps",
+    "autoscale-7": "5.3: its extrapolated weights reach the loss of equal weights in fewer steps",
 }
 """Name of TABLES -> the statement of the paper that it is judged by; of others the title stands for it."""
 

@@ -37,7 +37,7 @@ METHODS = {"M1": "dense", "M2": "sparse", "M3": "sectional", "M4": "decay"}
 """The paper's name of a sampling method -> policy of `training.evaluation_steps`."""
 Make = Callable[[DomainPoints], pd.DataFrame]
 DECAY = 0.02
-"""lambda of the decay policy (app. I.1)."""
+"""lambda of the decay policy (app. I.2)."""
 
 
 @functools.lru_cache(maxsize=len(SPLITS))
@@ -103,7 +103,7 @@ def cross_domain(study: DomainPoints, split: str) -> pd.DataFrame:
 def learnability(study: DomainPoints, domain: str) -> dict[str, float]:
     """k1, k2 and k3 of a domain, by the smallest model at the ratio nearest to a half, on the domain's own corpus.
 
-    Source: Que et al. 2024, sec. 3.2; the paper does not say where they are measured.
+    Source: Que et al. 2024, sec. 3.2, app. H; the paper does not say at which size and ratio they are measured.
     """
     points = study.measured(domain, "D")
     points = points[points["N"] == points["N"].min()]

@@ -172,7 +172,7 @@ def coefficients(study: ScheduleStudy) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=["coefficient", "corpus", "value"])
     table.attrs["note"] = (
         f"{model}; left out: {1 - middle:.0%} replay. Shift: its limit in nats per token without replay; its "
-        "sign does not depend on that of a2. The paper's a2 of D_cpt has the opposite sign of its equation, "
+        "sign does not depend on that of a2. The paper's a2 of D_cpt would make it -156, so its sign is in doubt, "
         "and its beta is not printed; coefficients depend on size, tokens and rates, which differ here."
     )
     return table
