@@ -41,7 +41,8 @@ class CheckpointScores:
 def evaluate_tasks(study: Study, question: Question, console: Console) -> list[CheckpointScores]:
     """Run the tasks on the selected checkpoints and write each result to its run's tasks/step-N.json.
 
-    Results of the same tasks and limit are read and not computed again.
+    With K solved questions before each it is tasks/step-N-K-shot.json. Results of the same tasks and limit are read and
+    not computed again.
 
     Raises:
         ConfigError: no task, one unknown to lm-eval, or lm-eval is not installed.
@@ -55,8 +56,9 @@ def evaluate_tasks(study: Study, question: Question, console: Console) -> list[C
         raise ConfigError([f"evaluate.tasks: empty; give evaluate.tasks=[hellaswag], [{NEXT}] {own}"])
     rows, manager = [], None
     request = {"tasks": sorted(settings.tasks), "limit": settings.limit, "few_shot": settings.few_shot}
+    shots = "" if settings.few_shot is None else f"-{settings.few_shot}-shot"
     for number, (run, step, path) in enumerate(checkpoints, start=1):
-        file = study.runs / run.name / "tasks" / f"step-{step}.json"
+        file = study.runs / run.name / "tasks" / f"step-{step}{shots}.json"
         result = _stored_results(file, request)
         if result is None:
             manager = manager or _task_manager(settings)

@@ -1,7 +1,9 @@
 """Tables 1, 6 and 7 of AutoScale, from a study of weights: down-stream scores, perplexities and saved steps."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,6 +22,8 @@ METHODS = {
     "Uniform": "uniform",
 }
 """How the paper's name of a method begins -> ours; weights that the question gives stand for LLaMA's."""
+SCORES = ("acc", "pct_stereotype")
+"""Metrics of lm-eval that are a task's score: the first that it has. The second is that of crows_pairs."""
 MEANS = {"mean": "mean", "geometric": "exp of the mean loss", "worst": "worst domain"}
 """Ways to sum up perplexities. The paper's average is the arithmetic mean; the order may differ by the other."""
 
@@ -182,13 +186,22 @@ def _read(source: PaperStudy) -> Weighed:
     comparison, results = WeightsConfirmation.read(source.study), {}
     for row in comparison.methods:
         for run in row.runs:
-            files = (source.study.runs / run / "tasks").glob("step-*.json")
-            last = max(files, key=lambda file: int(file.stem.removeprefix("step-")), default=None)
-            for task, metrics in (read_json(last)["results"] if last else {}).items():
-                if "acc" in metrics:
-                    results.setdefault(row.method, {}).setdefault(task, []).append(metrics["acc"])
+            for task, score in _of_last_step(source.study.runs / run / "tasks").items():
+                results.setdefault(row.method, {}).setdefault(task, []).append(score)
     search = WeightsRecommendation.read(source.study), source.points
     return Weighed(comparison, tuple(source.question.weights.given), results, search)
+
+
+def _of_last_step(folder: Path) -> dict[str, float]:
+    """Task -> score, as `cptlaw evaluate` left them; of a task with several numbers of shots hellaswag_10shot, say."""
+    files = {file: file.stem.split("-")[1:] for file in sorted(folder.glob("step-*.json"))}
+    last = max((int(step) for step, *_ in files.values()), default=0)
+    scored = list[tuple[str, str, float]]()
+    for file, (step, *shots) in files.items():
+        for task, metrics in (read_json(file)["results"] if int(step) == last else {}).items():
+            scored += [(task, (shots or ["0"])[0], metrics[name]) for name in SCORES if name in metrics][:1]
+    times = Counter(task for task, _, _ in scored)
+    return {task if times[task] == 1 else f"{task}_{shots}shot": score for task, shots, score in scored}
 
 
 def _summary(source: PaperStudy) -> str:

@@ -70,10 +70,12 @@ def test_a_task_file_is_run_on_every_checkpoint_and_once(study: Study, question)
 
 def test_solved_questions_go_before_each(study: Study, question) -> None:
     asked = replace(question, evaluate=replace(question.evaluate, few_shot=2))
+    evaluate_tasks(study, question, Console(quiet=True))
     rows = evaluate_tasks(study, asked, Console(quiet=True))
     assert [row.scores["letters"]["acc"] for row in rows] != []
-    kept = json.loads((study.runs / rows[0].run / "tasks" / "step-1.json").read_text())
-    assert kept["few_shot"] == 2
+    tasks = study.runs / rows[0].run / "tasks"
+    for name, shots in {"step-1.json": None, "step-1-2-shot.json": 2}.items():
+        assert json.loads((tasks / name).read_text())["few_shot"] == shots
 
 
 @pytest.mark.parametrize(

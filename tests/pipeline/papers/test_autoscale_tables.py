@@ -108,6 +108,29 @@ def test_scores_are_read_where_evaluate_left_them(papers: Path, tmp_path: Path) 
     assert "averages lie within 0.0100, less than twice the 0.0816 of chance" in one.why
 
 
+def test_scores_of_several_numbers_of_shots_lie_beside_each_other(papers: Path, tmp_path: Path) -> None:
+    study, question = whole_study(tmp_path)
+    for row in WeightsConfirmation.read(study).methods:
+        for run in row.runs:
+            folder = study.runs / run / "tasks"
+            folder.mkdir(exist_ok=True)
+            for name, results in {
+                "step-10-10-shot": {"hellaswag": {"acc": 0.0}},
+                "step-720": {"hellaswag": {"acc": 0.3}, "boolq": {"acc": 0.6}},
+                "step-720-10-shot": {"hellaswag": {"acc": 0.4}, "pubmedqa": {"acc": 0.5}},
+                "step-720-25-shot": {"crows_pairs_english": {"likelihood_diff": 4.0, "pct_stereotype": 0.55}},
+            }.items():
+                (folder / f"{name}.json").write_text(json.dumps({"results": results}))
+    (one,) = tables_of({"weights": READING.read(PaperStudy(study, question))}, ["autoscale-1"], papers)
+    ours = one.cells.set_index(["method", "task"])["ours"]["uniform"].dropna()
+    assert ours.drop("Avg").to_dict() == pytest.approx(
+        {
+            **{"hellaswag_0shot": 0.3, "hellaswag_10shot": 0.4, "boolq": 0.6, "pubmedqa": 0.5},
+            "crows_pairs_english": 0.55,
+        }
+    )
+
+
 def test_a_search_for_weights_is_drawn_as_in_the_paper() -> None:
     folder = Path(__file__).parents[3] / "docs/results/autoscale-unequal"
     source = PaperStudy(Study(folder), question_of_study(folder, []))
