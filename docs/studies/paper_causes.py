@@ -98,7 +98,7 @@ def transient() -> dict[str, float]:
 
 
 LESS_BOUND = dict(zip(("eta", "free"), L3[1:]))
-"""Case -> L3 with fewer bounds: without the eta > 1 of eq. 26, and without its C > C_0 too, with wider bounds of gamma, eps."""
+"""Case -> L3 with fewer bounds: without eta > 1 of eq. 26, and without C > C_0 too, with wider bounds of gamma, eps."""
 
 
 def constraint() -> dict[str, float]:
