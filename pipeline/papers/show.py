@@ -73,7 +73,7 @@ def tables_page(study: Path, results: list[Result], provenance: str, figures: li
     rows = [[numbered(result.name), result.table.title, result.verdict, result.why] for result in results]
     return page(
         "papers.html", (study, "tables.html"), "the papers' tables, beside ours",
-        f"{len(results)} tables of the papers: {listed}.",
+        f"{len(results)} table{'s' * (len(results) != 1)} of the papers: {listed}.",
         provenance=provenance, overview=Cells("Verdicts", _HEAD, rows, left=4, words=True), rules=RULE.split("\n\n"),
         drawn=figures, results=[(result, _side_by_side(result)) for result in results],
     )  # fmt: skip
