@@ -22,7 +22,9 @@ class Verb(NamedTuple):
 JSON = ("--json",)
 VERBS = {
     "quickstart": Verb("all steps from prepare to report, on this machine"),
-    "model": Verb("fetch and convert a base model; say what it is: smollm2-135m, gemma3-270m or a PATH", module="base_model"),
+    "model": Verb(
+        "fetch and convert a base model; say what it is: smollm2-135m, gemma3-270m or a PATH", module="base_model"
+    ),
     "advise": Verb("all steps for a base model and your corpora: which domain ratio and peak", module="advise"),
     "prepare": Verb("tokenise the corpora, train the tokenizer, measure the precision", or_study=True),
     "prepare validation": Verb("choose validation documents; validation.models=[A,B] corpora.validation=FOLDER"),

@@ -14,8 +14,8 @@ from pipeline.study.number_format import percent
 
 WEIGHTS = (
     "do not say where the optimum", "a spike", "is flat", "have failed|runs are failed", "no ratio is feasible",
-    "beyond the points", "could not be fitted|left out", "could be tested", "not done", "not in the average", "",
-    "not identified|do not fix",
+    "runs only", "beyond the points", "could not be fitted|left out", "could be tested", "not done",
+    "not in the average", "", "not identified|do not fix",
 )  # fmt: skip
 """Patterns of warnings, those that say most of an answer first; the empty one stands for all others."""
 TELLING_RUNS = {
@@ -36,6 +36,8 @@ def by_weight(warnings: Iterable[str]) -> list[str]:
 
     >>> by_weight(["dcpt: not identified: E", "D is beyond the points, 2 times", "D is beyond the points, 3 times"])
     ['D is beyond the points, 3 times', 'D is beyond the points, 2 times', 'dcpt: not identified: E']
+    >>> by_weight(["D is beyond the points, 2 times", "dcpt on law: 3 runs only: intervals rest on how runs differ"])[0]
+    'dcpt on law: 3 runs only: intervals rest on how runs differ'
     """
 
     def weight(line: str) -> tuple[int, float]:
