@@ -96,6 +96,8 @@ def _remedy(question: Question, spec: RunSpec) -> str:
     parallel = question.parallel
     if parallel.activation_checkpointing is False:
         return "give parallel.activation_checkpointing=true"
+    if (sharing := question.launcher.runs_per_device or 1) > 1:
+        return f"give launcher.runs_per_device={sharing // 2}"
     freed = "launcher.micro_batch=0, " if question.launcher.micro_batch > 1 else ""
     for count in range(parallel.processes + 1, _MOST_PROCESSES + 1) if _on_gpu(question) else ():
         if spec.global_batch % count == 0:

@@ -126,6 +126,10 @@ def test_a_plan_says_what_is_done_to_fit_and_what_to_do_where_nothing_is() -> No
     )
     assert "; give parallel=fsdp2 parallel.processes=2 (" in line
     check_memory(*_large(*SLURM, "launcher.device_memory=24", "parallel=fsdp2", "parallel.processes=2"))
+    with pytest.raises(
+        ConfigError, match=r": 20\.0 GB a process is too little for .*; give launcher\.runs_per_device=2$"
+    ):
+        check_memory(*_large(*SLURM, "launcher.device_memory=80", "launcher.runs_per_device=4"))
 
 
 def test_nothing_is_trained_that_does_not_fit(tmp_path: Path) -> None:
