@@ -1,10 +1,11 @@
 """The steps at which a run is evaluated, as a pure function of a policy and the run's length."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from training.keys import MOST_STEPS, Seed
+from training.keys import MOST_STEPS, Seed, between
 
 POLICIES = ("dense", "sparse", "sectional", "decay", "explicit")
 
@@ -23,7 +24,7 @@ class EvaluationPolicy:
     60% of the steps and every 8 x `every` after. decay (M4): a thinning subset of the dense grid. explicit: `steps`."""
     every: int = 1000
     """Spacing of the dense grid, steps, 1 or more."""
-    decay: float = 0.02
+    decay: Annotated[float, between(0, 1000)] = 0.02
     """Policy decay: point x of the dense grid (1, 2, ...) is kept with density exp(-decay x); 0 keeps all."""
     bernoulli: bool = False
     """Policy decay: true draws each x with that probability; false takes x where the running sum of the densities

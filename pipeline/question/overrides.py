@@ -57,6 +57,8 @@ def readable(word: str, hint: Any, *, is_group: bool = False, sweeps: bool = Fal
             return word
     elif is_group:
         hint = list[str] if value.startswith("[") else str
+    if hint is bool and type(given) is int and given not in (0, 1):
+        raise ConfigError([_advice(word, hint, several=False)])
     if hint is str and not (given is None and not is_group):
         text = given if isinstance(given, str) else value
         return word if text == given and not text.startswith("~/") else f"{key}={_quoted(text)}"

@@ -129,6 +129,8 @@ ODD = {
     "pretrain=???": "pretrain: has no value; give pretrain=...",
     f"launcher.slurm.gpus={'9' * 5000}": f"launcher.slurm.gpus: '{'9' * 99}... (5,002 characters); allowed: a number",
     f"tracking={'x' * 5000}": f"tracking: '{'x' * 99}... (5,002 characters) does not exist; allowed: none, wandb",
+    "pretrain.evaluation.decay=1e400": "pretrain.evaluation.decay: inf; allowed: 0 to 1,000",
+    "rehearsal=-1": "rehearsal: '-1'; allowed: true or false",
     "parallel=[[1]]": "parallel: '[[1]]' does not exist; allowed: ddp, ",
     "model=a/b": "model: 'a/b' does not exist; allowed: ",
     "mixture=???": "mixture: '???' does not exist; allowed: chosen, ",
