@@ -88,7 +88,8 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     speeds = {name: Speed(training, 3 * training) for name, training in of_worker.items()}
     Machine(precision, speeds, unmeasured | measured, device_name()).write(study)
     listed = ", ".join(f"{name} {value:,} tokens/s" if value else f"{name} ?" for name, value in measured.items())
-    log(f"precision: {precision} ({listed} on {threads} thread, {target}, not compiled)")
+    why = "" if all(measured.values()) else f"; ?: memory, or the {limit:.0f} s of a measurement, did not suffice"
+    log(f"precision: {precision} ({listed} on {threads} thread, {target}, not compiled{why})")
 
 
 def _speed_of_process(
