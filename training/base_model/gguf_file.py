@@ -48,6 +48,9 @@ def read_gguf_header(path: Path) -> GGUFHeader:
         SpecError: no such file, not GGUF, cut short, or a part.
     """
     try:
+        # Opening a pipe waits for ever.
+        if path.exists() and not path.is_file():
+            raise SpecError(f"{path}: not a file; allowed: a .gguf file, or a Hugging Face directory")
         with path.open("rb") as stream:
             if stream.read(4) != b"GGUF":
                 raise SpecError(f"{path}: not a GGUF file; allowed: a .gguf file, or a Hugging Face directory")

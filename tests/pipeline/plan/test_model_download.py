@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import shutil
 import struct
 import time
@@ -254,6 +255,12 @@ def test_lengths_that_a_gguf_file_does_not_have_end_in_a_second(content: bytes, 
 
 
 LOST = "1 keys or weights would be lost ({}); give the model's Hugging Face directory instead"
+
+
+def test_a_pipe_in_place_of_a_gguf_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.gguf")
+    with pytest.raises(SpecError, match="not a file; allowed: a .gguf file"):
+        read_gguf_header(tmp_path / "a.gguf")
 
 
 @pytest.mark.parametrize(
