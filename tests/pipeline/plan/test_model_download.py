@@ -259,7 +259,7 @@ LOST = "1 keys or weights would be lost ({}); give the model's Hugging Face dire
 
 def test_a_pipe_in_place_of_a_gguf_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.gguf")
-    with pytest.raises(SpecError, match="not a file; allowed: a .gguf file"):
+    with pytest.raises(SpecError, match="not a file; allowed: "):
         read_gguf_header(tmp_path / "a.gguf")
 
 
