@@ -17,6 +17,7 @@ from pipeline.plan.machine import measure_machine
 from pipeline.plan.memory import memory_lines
 from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
 from pipeline.plan.runs import by_domain, estimate
+from pipeline.plan.token_supply import supply_problems
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -30,7 +31,7 @@ from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.fitted_points import are_all_fitted
 from pipeline.study.folder import PlannedRun, StudyError, question_yaml, refuse_read_only
-from pipeline.study.status import ended_points, is_confirmed, is_followed
+from pipeline.study.status import ended_points, is_confirmed, is_followed, is_reported
 from training.corpora.documents import CorpusError
 from training.durable import read_text
 from training.run import Exit
@@ -41,15 +42,16 @@ from training.stop import was_interrupted
 def prepare(context: Context, console: Console) -> Exit:
     """Tokenise the corpora, and measure the speed of the models in each precision."""
     question, study = context.question, context.study
+    runs = [] if context.is_prepared else goal_of(question).runs(estimate(question))
+    # Whether the text, or what a model has yet to write in hours, will be enough is known before.
+    short = [f"note: {line}" for line in short_texts(question, runs)] if runs else []
     study.folder.mkdir(parents=True, exist_ok=True)
     refuse_read_only(study)
-    if not context.is_prepared:
-        # Whether the text, or what a model has yet to write in hours, will be enough is known before.
-        runs = goal_of(question).runs(estimate(question))
-        print_items([f"note: {line}" for line in short_texts(question, runs)], console)
+    print_items(short, console)
     if (code := launcher_of(question).prepare(context, console)) is not None:
         return code
     prepare_corpora(question, console.print, console)
+    print_items([f"note: {line}; plan refuses this" for line in supply_problems(runs, context.fresh())], console)
     measure_machine(context.fresh(), console.print)
     return Exit.DONE
 
@@ -280,11 +282,9 @@ def step_after(verb: str, context: Context) -> str:
     answers = [] if context.question.goal_kind.many_domains or not context.plan else ["train", "collect", "fit"]
     # Who takes step by step is shown the fits and the answer, though rounds of runs have made both already.
     shown = {"collect": "fit", "fit": "recommend"}.get(verb)
+    done = {"train": has_trained, "report": lambda context: is_reported(context.study)}
     for name in [*(one for one in answers if names.index(one) < first and one != verb), *names[first:]]:
-        left = not STEPS[name].is_done(context)
-        if name == "train" and context.plan:
-            left = not has_trained(context)
-        if left or name == shown:
+        if name == shown or not done.get(name, STEPS[name].is_done)(context):
             return name
     return ""
 

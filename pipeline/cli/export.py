@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
-from pipeline.cli.trainers.plan import never_expressed, training_plan
+from pipeline.cli.trainers.plan import OTHER_ANSWER, never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
 from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal, text_keys
 from pipeline.goals.registry import question_of_study
@@ -73,6 +73,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     text = "".join(f"# {' '.join(line.split())}\n" for line in about) + text
     if plan.unknown:
         print(plan.unknown, file=sys.stderr)
+    if OTHER_ANSWER in plan.facts:
+        print(f"note: {OTHER_ANSWER}", file=sys.stderr)
     for line in missing:
         print(f"not expressed: {line}", file=sys.stderr)
     if output:

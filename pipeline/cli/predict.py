@@ -28,7 +28,7 @@ from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import StudyError, study_of
 from pipeline.study.number_format import laws_used, percent, quantity
-from pipeline.study.status import is_followed
+from pipeline.study.status import is_followed, is_reported
 from pipeline.study.target import Target, find_target
 from training.keys import Allowed
 from training.run import Exit
@@ -61,6 +61,8 @@ points=FILE needs no study: a table of the losses of one model on one mixture, w
 """
 
 
+TESTED = 50.0
+"""Times as far as was fitted up to which errors of predictions were measured, docs/performance.md."""
 _TOKENS = Allowed("above 0, up to 1e18, or a list: tokens=[1e9,1e10]", above=0, at_most=1e18)
 
 
@@ -158,6 +160,9 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     ]
     horizon = dict(_distances(laws, target))
     lines = [f"horizon: {times:.3g} times the {what} of a fitted run" for what, times in horizon.items()]
+    if (furthest := max(horizon.values(), default=1.0)) > TESTED:
+        unknown = f"{furthest:.3g} times as far as was fitted, and intervals were tested up to {TESTED:.0f} times"
+        lines.append(f"not known: {unknown}, so these numbers are no prediction; a longer run for the fit is")
     tables, combination = [_table(rows)], dict[str, object]()
     for word in third[-1:]:
         found = _third_losses(laws, Path(word.partition("=")[2]), rows)
@@ -168,11 +173,14 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     items = [question.marked(f"{run}: by {laws_used(laws.law)}"), *tables, *lines, *_newer_lines(context)]
     study = study_of(question)
     confirmed = is_followed(study, question) or Confirmation.path(study).exists()
-    verb = "recommend" if not Recommendation.path(study).exists() else "report" if confirmed else "confirm"
-    print_items([*items, f"next: cptlaw {verb} {shlex.quote(folders[0])}"], console)
+    command = ["report", folders[0]] if not is_reported(study) else ["export", folders[0], "format=trl"]
+    if not confirmed:
+        command[:] = ["confirm" if Recommendation.path(study).exists() else "recommend", folders[0]]
+    print_items([*items, f"next: cptlaw {shlex.join(command)}"], console)
     if print_json:
         asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
         answered = {"peak": peak, "laws": {**laws.law}, "losses": [asdict(row) for row in rows], "horizon": horizon}
+        answered["tested"] = furthest <= TESTED
         print_json({"schema": 1, **asked, **answered, **combination})
     return Exit.DONE
 

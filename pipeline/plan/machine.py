@@ -65,7 +65,8 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
         return
     together = workers(question) * parallel.processes
     side_by_side = f", in {together} processes at once" if together > 1 else ""
-    log(f"measuring the speed of {len(context.models)} models, about {SECONDS:.0f} s{side_by_side}")
+    models = f"{len(context.models)} models" if len(context.models) > 1 else target
+    log(f"measuring the speed of {models}, about {SECONDS:.0f} s{side_by_side}")
     limit = SECONDS / (len(precisions) + len(context.models) - 1)
     with spawned_processes(together) as pool:
 

@@ -23,7 +23,8 @@ def supply_problems(runs: list[PlannedRun], context: Context) -> Iterator[str]:
         elif demand > available and not context.question.allow_repeats:
             yield (
                 f"corpora.sources.{corpus}: {available:,} tokens, {largest.name} would read {demand:,}, "
-                f"{demand / available:.2f} epochs; give more text, fewer steps, or allow_repeats=true"
+                f"{demand / available:.2f} epochs; give more text, fewer steps (some "
+                f"{largest.spec.steps * available // demand:,}), or allow_repeats=true"
             )
 
 

@@ -93,6 +93,8 @@ def _status(study: Study, run: PlannedRun, stale_after: float, brief: bool) -> R
     lines = _tail(folder / "points.jsonl", len(run.spec.corpora))
     losses = {str(line.get("corpus")): line["loss"] for line in lines if isinstance(line.get("loss"), float)}
     detail = "  ".join(f"{corpus} {loss:.4f}" for corpus, loss in losses.items())
+    measured = max((_number(line, "step") for line in lines), default=step)
+    detail += f" at step {measured}" if losses and measured < step else ""
     return RunStatus(run, state, step, _speed(folder), detail, losses)
 
 
@@ -194,6 +196,15 @@ def is_confirmed(study: Study, plan: Sequence[PlannedRun]) -> bool:
     except (OSError, FileError):
         return False
     return known is not None and known == sum(ended_points(study, plan).values())
+
+
+def is_reported(study: Study) -> bool:
+    """Whether report.html is as new as the points, the question, the answer and its confirmation."""
+    report = study.folder / study.answer("report.html")
+    read = [report.with_name(name) for name in ("recommendation.json", "confirmation.json")]
+    read += [study.folder / name for name in ("points.parquet", "study.yaml")]
+    times = [path.stat().st_mtime for path in read if path.exists()]
+    return report.exists() and report.stat().st_mtime >= max(times, default=0.0)
 
 
 def is_followed(study: Study, question: Question) -> bool:

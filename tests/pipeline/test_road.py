@@ -227,14 +227,25 @@ def test_input_that_is_missing_or_wrong(words: list[str], tmp_path: Path, capsys
     for name, parts in {"none": ["domain"], "empty.txt": [], "latin.txt": ["UTF-8"]}.items():
         error = refused(["prepare", *elsewhere, f"corpora.sources.domain.path={tmp_path / name}"], capsys, 3)
         assert all(part in error for part in [name, *parts]), error
+        assert name != "none" or not (tmp_path / "s").exists()
     (tmp_path / "model").mkdir()
     local = [*words, "model=local", f"model.path={tmp_path / 'model'}", "ladder=[]"]
     assert "config.json" in refused(["plan", *local], capsys, 3)
 
 
-def test_a_corpus_that_is_too_short_says_how_many_epochs(trained: Study, words: list[str], capsys) -> None:
+def test_a_corpus_that_is_too_short_says_how_many_epochs(
+    trained: Study, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     error = refused(["plan", *words, "pretrain.steps=20000"], capsys, 2)
     assert all(part in error for part in ("general", "epochs", "allow_repeats=true")), error
+    unprepared = [word for word in words if not word.startswith(("data=", "studies="))]
+    unprepared += [f"data={tmp_path}", f"studies={tmp_path}", "precision=fp32"]
+    assert run(["prepare", *unprepared, "pretrain.steps=20000"]) == 0
+    assert re.search(
+        r"note: corpora\.sources\.general: .* allow_repeats=true; plan refuses this\n", capsys.readouterr().out
+    )
+    (fewer,) = map(int, re.findall(r"fewer steps \(some ([\d,]+)\)", error.replace(",", "")))
+    assert run(["plan", *words, f"pretrain.steps={fewer}", "name=fewer"]) == 0
     assert run(["plan", *words, "pretrain.steps=20000", "allow_repeats=true", "name=repeats"]) == 0
 
 

@@ -23,6 +23,9 @@ from training.corpora.source import Source
 from training.schedule import Piece, learning_rates, piece_lengths
 from training.spec import Optimizer
 
+OTHER_ANSWER = "confirmation: of another answer; run cptlaw confirm again"
+"""The fact of a run that a confirmation of an earlier answer does not confirm."""
+
 
 @dataclass(frozen=True)
 class TrainerCorpus:
@@ -223,7 +226,7 @@ def _facts(answer: Recommendation, context: Context) -> list[str]:
     if made and made.is_of(answer, context.question.corpora.domain):
         lines.append(f"confirmation: {known.verdict}; {known.inside}. {made.outcome.sentence}")
     elif made:
-        lines.append("confirmation: of another answer; run cptlaw confirm again")
+        lines.append(OTHER_ANSWER)
     if context.question.precision == "auto" and context.known_precision == "fp32":
         lines.append("precision: bf16, as on a GPU; the runs were trained in fp32 here (precision=fp32 writes that)")
     return [*known.lines, *lines, *(f"warning: {line}" for line in answer.warnings)]

@@ -28,9 +28,9 @@ _INTERVALS = (
     "do not interpret its value. N and D are in billions."
 )
 _REFITTED = (
-    "Each law was fitted again without a part of the points and predicted that part. For each corpus the law with "
-    "the least mean error in size and tokens gave the answer; all laws are compared on the same points. These "
-    "errors widen the prediction intervals."
+    "Each law was fitted again without a part of the points and predicted that part. All laws are "
+    "compared on the same points. An average weighs its laws by these errors; where one law answers it is that of the "
+    "least mean error in size and tokens. The errors widen the prediction intervals."
 )
 _COUNTED = (
     "Tokens and FLOPs are those of the whole plan, evaluations included. Time is the sum over all attempts that "

@@ -1,8 +1,10 @@
 """Options beside keys: --json, --open, --help of a section, and those that Hydra's users know."""
 
 import json
+import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +152,14 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
         return capsys.readouterr().out.splitlines()[-1]
 
     assert following("report") == f"next: cptlaw export {copy} format=trl"
-    assert following("cancel") == f"next: cptlaw report {copy}"
+    assert following("cancel") == f"next: cptlaw export {copy} format=trl"
     # README's order by hand, though all is done.
     context = Context(study[1], Study(copy))
-    assert [step_after(verb, context) for verb in ("collect", "fit", "recommend")] == ["fit", "recommend", "report"]
+    assert [step_after(verb, context) for verb in ("collect", "fit", "recommend")] == ["fit", "recommend", ""]
+    # The report is older than the answer.
+    os.utime(copy / "recommendation.json", (time.time() + 1,) * 2)
+    assert step_after("recommend", context) == "report"
+    assert following("status") == f"next: cptlaw report {copy}"
     for file, verb in (("confirmation.json", "confirm"), ("recommendation.json", "fit"), ("points.parquet", "collect")):
         (copy / file).unlink()
         assert following("status") == f"next: cptlaw {verb} {copy}"

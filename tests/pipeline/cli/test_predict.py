@@ -50,14 +50,16 @@ def test_the_run_of_the_recommendation_is_predicted_as_it_predicts(study: Study,
 
 def test_a_longer_run_is_farther_and_less_certain(study: Study, capsys) -> None:
     widths = []
-    for steps in (120, 1200):
+    for steps in (120, 1200, 12_000):
         assert run(["predict", str(study.folder), "domain_ratio=0.2", f"target.steps={steps}"]) == 0
         printed = capsys.readouterr().out
         assert f"smollm2-135m, {steps:,} steps" in printed
         assert f"horizon: {3 * steps / 120:g} times" in printed
         low, high = map(float, re.findall(r"(\d\.\d+) to (\d\.\d+)", printed)[1])
         widths.append(high / low)
+        assert ("not known: " in printed) == (steps == 12_000)
     assert widths[0] < widths[1]
+    assert "not known: 300 times as far as was fitted, and intervals were tested up to 50 times" in printed
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,17 @@ def test_a_speed_that_is_no_number_is_not_shown(seconds, tmp_path):
     assert (row.step, row.speed) == (3, None)
 
 
+def test_losses_of_an_earlier_step_name_it(tmp_path):
+    study, run = _claimed_elsewhere(tmp_path)
+    folder = study.runs / run.name
+    points = [{"step": 0, "corpus": corpus, "loss": 8.5} for corpus in ("general", "code")]
+    (folder / "points.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    for step, named in ((0, ""), (3, " at step 0")):
+        (folder / "metrics.jsonl").write_text(json.dumps({"step": step}) + "\n")
+        (row,) = statuses(study, [run], 300.0)
+        assert row.detail == f"general 8.5000  code 8.5000{named}"
+
+
 def test_a_study_that_may_only_be_read_has_its_states(tmp_path):
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("a mount of its own is not allowed to this user")

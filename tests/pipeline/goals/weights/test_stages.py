@@ -185,7 +185,7 @@ def test_too_few_tokens_for_a_perturbation_are_told_before_anything_is_run(tmp_p
     with pytest.raises(ConfigError) as wrong:
         GOAL.runs(setting)
     assert len(wrong.value.lines) == 3
-    assert "230,400, 1.15 epochs; give more text, fewer steps, or allow_repeats=true" in wrong.value.lines[0]
+    assert "230,400, 1.15 epochs; give more text, fewer steps (some 130), or allow_repeats=true" in wrong.value.lines[0]
     _, repeated = make_study(tmp_path, "weights.methods=[ddo]", "allow_repeats=true", tokens=200_000)
     assert GOAL.runs(repeated)
 
