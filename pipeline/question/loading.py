@@ -22,7 +22,15 @@ from yaml import YAMLError
 
 from conf import CONF, WORDS
 from pipeline.question.evaluation_budget import affordable_windows
-from pipeline.question.messages import ConfigError, one_line, suggested_key, type_of, unknown_choice, value_problems
+from pipeline.question.messages import (
+    ConfigError,
+    one_line,
+    studies_beside,
+    suggested_key,
+    type_of,
+    unknown_choice,
+    value_problems,
+)
 from pipeline.question.overrides import readable
 from pipeline.question.presets import goal_section, groups, is_group, kinds, law_problems, law_sections, laws
 from pipeline.question.rehearsal import give_texts, rehearsed
@@ -208,7 +216,8 @@ def question_of_study(
         ConfigError: as `load_question`; the folder has no study.yaml.
     """
     if not (folder / "study.yaml").exists():
-        raise ConfigError([f"{folder}: not a study, it has no study.yaml; create one with cptlaw plan"])
+        problem = "not a study, it has no study.yaml; create one with cptlaw plan"
+        raise ConfigError([f"{folder}: {problem}{studies_beside(folder)}"])
     question = load_question(folder / "study.yaml", overrides, goal_problems, again=again)
     question.name, question.studies = folder.resolve().name, str(folder.parent)
     # Only the present command may ask for training, not the one that wrote study.yaml.

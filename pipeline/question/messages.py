@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig
@@ -133,6 +134,13 @@ def required(hint: Any) -> Any:
     """The type X of X | None, else the type itself."""
     kinds = [kind for kind in get_args(hint) if kind is not type(None)]
     return kinds[0] if type(None) in get_args(hint) and len(kinds) == 1 else hint
+
+
+def studies_beside(folder: Path) -> str:
+    """Which studies are in the place of a folder that is none, or an empty string."""
+    found = sorted(str(path.parent) for path in folder.parent.glob("*/study.yaml") if path.parent != folder)
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return f"; studies here: {', '.join(found[:5])}{more}" if found else ""
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

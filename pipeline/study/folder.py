@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from pipeline.question.loading import END, START, load_question
-from pipeline.question.messages import ConfigError, StudyError
+from pipeline.question.messages import ConfigError, StudyError, studies_beside
 from pipeline.question.schema import ROLES, Question
 from training.durable import as_counted_lines, read_counted_lines, read_text, write_whole
 from training.run import state_of
@@ -107,7 +107,8 @@ class Study:
     def read_plan(self) -> list[PlannedRun]:
         """The planned runs. Raises StudyError: no plan, or one of another schema, or a damaged line."""
         if not self.plan_file.exists():
-            raise StudyError(f"{self.plan_file}: missing; run cptlaw plan with the question of this study first")
+            first = "run cptlaw plan with the question of this study first"
+            raise StudyError(f"{self.plan_file}: missing; {first}{studies_beside(self.folder)}")
         try:
             lines = read_counted_lines(self.plan_file)
         except ValueError as error:

@@ -128,7 +128,7 @@ def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         ends = rows.loc[rows["step"] == rows["step"].max()]
         # Runs with another peak learning rate end elsewhere too.
         by_schedule = [of for _, of in ends.groupby(ends["s1"].round(9), dropna=False)]
-        title = f"{model}, {quantity(ends['tokens'].max())} tokens"
+        title = f"Runs for the fit: {model}, {quantity(ends['tokens'].max())} tokens"
         for of in by_schedule:
             named = f"{title}, S1 = {of['s1'].iloc[0]:.3g}" if len(by_schedule) > 1 else title
             yield _fitted_panel(evidence, corpus, named, of)

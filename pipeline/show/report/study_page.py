@@ -129,8 +129,12 @@ def _cards(evidence: Evidence, content: Recommendation, tables: StudyTables) -> 
 def _warnings(evidence: Evidence) -> list[str]:
     """What limits the answer, in the order of its weight."""
     warnings = [*evidence.recommendation.warnings] if evidence.recommendation else []
+    laws: dict[tuple[str, ...], list[str]] = {}
     for law, of_corpus in evidence.fits.items():
-        warnings += [f"{law} on {corpus}: {line}" for corpus, fit in of_corpus.items() for line in fit.warnings]
+        for line in dict.fromkeys(line for fit in of_corpus.values() for line in fit.warnings):
+            corpora = [corpus for corpus, fit in of_corpus.items() if line in fit.warnings]
+            laws.setdefault((line, *corpora), []).append(law)
+    warnings += [f"{', '.join(names)} on {', '.join(corpora)}: {line}" for (line, *corpora), names in laws.items()]
     # Of points that were kept without their runs no run is known to be done.
     states = [] if evidence.kept_steps else [evidence.study.state(run) for run in evidence.plan]
     for state, words in (("failed", "failed"), ("open", "not done")):

@@ -181,6 +181,11 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys
     study = study_of(question)
     folder = str(study.folder)
     study.folder.mkdir()
+    beside = tmp_path / "studies" / "mine" / "study.yaml"
+    beside.parent.mkdir(parents=True)
+    beside.write_text("")
+    lines = refused(["export", str(tmp_path / "studies" / "mien"), "format=trl"], capsys)
+    assert f"cptlaw plan; studies here: {beside.parent}" in lines
     assert "not a study" in refused(["export", folder, "format=trl"], capsys)
     (study.folder / "study.yaml").write_text(question_yaml(question))
     assert "recommendation.json: missing; run cptlaw recommend" in refused(["export", folder, "format=trl"], capsys)
