@@ -216,7 +216,7 @@ def test_a_published_shape_is_its_base_model_in_the_hub(
         assert f"{name}: Qwen/Qwen2.5-1.5B of the hub" in shown
         assert f"model=local model.path={snapshot}" in shown
     assert {*HUB} <= {*options("model")}
-    allowed = f"; allowed: smollm2-135m, {', '.join(HUB)}, a GGUF file"
+    allowed = f"; allowed: {', '.join([*PACKAGES, *HUB])}, a GGUF file"
     mistake = refused(["model", "qwen2.5-1b"], capsys, 3)
     assert f"model: qwen2.5-1b: no such model{allowed}" in mistake
     assert mistake.endswith("did you mean qwen2.5-1.5b?")
