@@ -227,8 +227,16 @@ class Parallel:
     where not even a micro-batch of one sequence fits without."""
     timeout: Seconds = 600.0
     """Seconds without an answer from another process of the run after which all processes stop."""
+    replicas: Annotated[int, between(1, 100_000)] = 1
+    """Kind fsdp2: copies of the model, each spread over processes / replicas neighbours. With as many as nodes only
+    gradients cross the network (hybrid sharding)."""
     deepspeed: dict[str, Any] = field(default_factory=dict)
     """Kinds zero1 to zero3: DeepSpeed's configuration; auto: derived from the run."""
+
+    @property
+    def shards(self) -> int:
+        """Processes over which one copy of the model is spread."""
+        return self.processes // self.replicas
 
     def micro_batch(self, global_batch: int, given: int) -> int:
         """Sequences per forward pass of a process: `given`, or with 0 all that it has of a step.

@@ -99,9 +99,10 @@ def _remedy(question: Question, spec: RunSpec) -> str:
     if (sharing := question.launcher.runs_per_device or 1) > 1:
         return f"give launcher.runs_per_device={sharing // 2}"
     freed = "launcher.micro_batch=0, " if question.launcher.micro_batch > 1 else ""
-    for count in range(parallel.processes + 1, _MOST_PROCESSES + 1) if _on_gpu(question) else ():
+    freed += "parallel.replicas=1, " if parallel.replicas > 1 else ""
+    for count in range(parallel.shards + 1, _MOST_PROCESSES + 1) if _on_gpu(question) else ():
         if spec.global_batch % count == 0:
-            fit = fitted_run(question, spec, replace(parallel, kind="fsdp2", processes=count))
+            fit = fitted_run(question, spec, replace(parallel, kind="fsdp2", processes=count, replicas=1))
             if fit.fits and fit.memory is not None:
                 each = f"{fit.memory.of_process(gpu=True) / 1e9:.1f} GB each"
                 return f"give {freed}parallel=fsdp2 parallel.processes={count} ({each}), or larger devices"

@@ -26,10 +26,10 @@ from training.spec import RunSpec, SpecError
 def held_state(devices: Devices, group: Group, extra: Mapping[str, torch.Tensor] | None = None) -> StateFile:
     """Copies in memory of the weights and moments that this process holds, fp32, and in the first one of `extra`.
 
-    Sharded kinds write a file per process, with flat pieces. The other kinds write one file, of the first process; the
-    others get an empty one. Nothing is sent between processes.
+    Sharded kinds write a file for each process of a replica, with flat pieces. The other kinds write one file, of the
+    first process; the others get an empty one. Nothing is sent between processes.
     """
-    if not (devices.sharded or group.first):
+    if devices.is_copy or not (devices.sharded or group.first):
         return StateFile()
     tensors = {f"extra.{name}": value.clone() for name, value in (extra or {}).items()} if group.first else {}
     places: dict[str, Place] = {}
@@ -158,7 +158,7 @@ class StateWriter:
     def write(self, step: int, file: StateFile) -> None:
         """Start to write the state after a step: what `held_state` returned."""
         self.wait()
-        if file.name:
+        if file.name or self._group.count > 1:
             self._writing = self._thread.submit(self._write, step, file)
 
     def wait(self) -> None:
@@ -171,9 +171,10 @@ class StateWriter:
         group, folder = self._group, self._folder / "resume"
         part = group.broadcast(partial(new_part, folder, step))
         try:
-            digests = dict(group.collect(lambda: (file.name, digest(file.save(part, step), flush=True))))
+            digest_of = partial(digest, flush=True)
+            saved = group.collect(lambda: {file.name: digest_of(file.save(part, step))} if file.name else {})
             if group.first:
-                publish(part, folder / f"step-{step}", digests)
+                publish(part, folder / f"step-{step}", {name: each for one in saved for name, each in one.items()})
         except BaseException:
             if group.first:
                 shutil.rmtree(part, ignore_errors=True)

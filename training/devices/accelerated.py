@@ -19,7 +19,7 @@ from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DeepSpeedPlugin, DistributedDataParallelKwargs
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
@@ -67,15 +67,23 @@ class Ddp(Devices):
 class Fsdp2(Devices):
     """Weights, gradients and moments sharded by layer; the weights of a layer are gathered for each of its passes.
 
-    Under bf16 they are gathered in bf16, while gradients are summed over processes and micro-batches in fp32.
+    Under bf16 they are gathered in bf16, while gradients are summed over processes and micro-batches in fp32. The ranks
+    of a replica are neighbours; gradients are then summed over the replicas.
     """
 
     whole = False
     sharded = True
 
-    def __init__(self, network: PreTrainedModel, losses: Losses, spec: RunSpec, group: Group) -> None:
+    def __init__(
+        self, network: PreTrainedModel, losses: Losses, spec: RunSpec, group: Group, parallel: Parallel
+    ) -> None:
         self._group, model = group, _WithLoss(network, losses)
-        mesh = init_device_mesh(group.device.type, (group.count,))
+        self.is_copy = group.rank >= parallel.shards
+        if parallel.replicas == 1:
+            mesh = init_device_mesh(group.device.type, (group.count,))
+        else:
+            sizes = (parallel.replicas, parallel.shards)
+            mesh = init_device_mesh(group.device.type, sizes, mesh_dim_names=("replicas", "shards"))
         names, embedding = network._no_split_modules or (), network.get_input_embeddings()
         half = torch.bfloat16 if spec.precision == "bf16" else None
         policy = MixedPrecisionPolicy(half, torch.float32, cast_forward_inputs=False)
@@ -99,10 +107,11 @@ class Fsdp2(Devices):
 
     def piece(self, parameter: torch.nn.Parameter) -> StatePiece:
         assert isinstance(parameter, DTensor)
-        assert parameter.placements == (Shard(0),)
+        assert parameter.placements in ((Shard(0),), (Replicate(), Shard(0)))
         shape, mesh = tuple(parameter.shape), parameter.device_mesh
+        of_shards = mesh.ndim - 1
         # As torch.chunk splits rows: the last processes may have fewer, or none.
-        row = min(mesh.get_local_rank() * -(-shape[0] // mesh.size()), shape[0])
+        row = min(mesh.get_local_rank(of_shards) * -(-shape[0] // mesh.size(of_shards)), shape[0])
         moments = {key: _local(value) for key, value in self._optimizer.state.get(parameter, {}).items()}
         return StatePiece(shape, row * math.prod(shape[1:]), _local(parameter.detach()), moments)
 

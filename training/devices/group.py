@@ -159,16 +159,24 @@ def parallel_problem(parallel: Parallel, engine: str, global_batch: int, micro_b
         return f"parallel.processes: {processes} with parallel.kind=single; allowed: 1"
     if processes < 1:
         return None  # What the key allows says so.
+    if parallel.replicas > 1 and kind != "fsdp2":
+        return f"parallel.replicas: {parallel.replicas} with parallel.kind={kind}; allowed: 1, or parallel=fsdp2"
+    if processes % parallel.replicas:
+        what = f"{parallel.replicas} does not divide parallel.processes {processes}"
+        return f"parallel.replicas: {what}; allowed: {_divisors(processes)}"
     if global_batch % processes:
         return f"parallel.processes: {processes} does not divide global_batch {global_batch}; allowed: a divisor of it"
     local_batch = global_batch // processes
     if micro_batch and local_batch % micro_batch:
-        divisors = ", ".join(str(number) for number in range(1, local_batch + 1) if local_batch % number == 0)
         of = f"global_batch {global_batch}" + (f" of {processes} processes" if processes > 1 else "")
-        return f"launcher.micro_batch: {micro_batch} does not divide {of}; allowed: {divisors}"
+        return f"launcher.micro_batch: {micro_batch} does not divide {of}; allowed: {_divisors(local_batch)}"
     if kind in SHARDED and engine.endswith("-compiled"):
         return f"engine: {engine!r} with parallel.kind={kind}; allowed: auto, sdpa, eager, sdpa-chunked"
     return None
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(divisor) for divisor in range(1, number + 1) if number % divisor == 0)
 
 
 def leave(group: Group) -> None:

@@ -239,7 +239,7 @@ def _held(total: float, parts: tuple[float, float], parallel: Parallel, gathered
 
     `gathered`: bytes of a gathered layer for each of its fp32 weights'.
     """
-    kind, count = parallel.kind, parallel.processes
+    kind, count = parallel.kind, parallel.shards
     if kind in ("fsdp2", "zero3"):
         # The layer in use is whole, and so are, during a step, the embedding and the head.
         weights = total / count + gathered * parts[0] + parts[1]

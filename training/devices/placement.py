@@ -20,9 +20,9 @@ def place_model(network: PreTrainedModel, losses: Losses, spec: RunSpec, paralle
     # Imported late: accelerate takes seconds, which a run on one device need not spend.
     from training.devices.accelerated import Ddp, Fsdp2, Zero
 
-    if parallel.kind in ("ddp", "fsdp2"):
-        return (Ddp if parallel.kind == "ddp" else Fsdp2)(network, losses, spec, group)
-    return Zero(network, losses, spec, group, parallel)
+    if parallel.kind == "ddp":
+        return Ddp(network, losses, spec, group)
+    return (Fsdp2 if parallel.kind == "fsdp2" else Zero)(network, losses, spec, group, parallel)
 
 
 def _set_activation_checkpointing(network: PreTrainedModel, enabled: bool) -> None:

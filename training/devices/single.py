@@ -43,6 +43,8 @@ class Devices:
     """Whether the model itself holds the full weights."""
     sharded = False
     """Whether the processes hold different pieces; otherwise each holds all."""
+    is_copy = False
+    """Whether an earlier process holds the same pieces."""
 
     def __init__(
         self, network: PreTrainedModel, losses: Losses, spec: RunSpec, optimizer: torch.optim.Optimizer | None = None

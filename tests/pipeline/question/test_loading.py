@@ -261,6 +261,10 @@ def test_what_cannot_be_spread_over_processes_is_refused() -> None:
     ]
     with pytest.raises(ConfigError, match=r"engine: 'eager-compiled' with parallel\.kind=fsdp2; allowed: auto, sdpa"):
         read_question(["parallel=fsdp2", "engine=eager-compiled"])
+    with pytest.raises(ConfigError, match=r"replicas: 2 with parallel\.kind=zero2; allowed: 1, or parallel=fsdp2"):
+        read_question(["parallel=zero2", "parallel.replicas=2"])
+    with pytest.raises(ConfigError, match=r"replicas: 3 does not divide parallel\.processes 4; allowed: 1, 2, 4"):
+        read_question(["parallel=fsdp2", "parallel.processes=4", "parallel.replicas=3"])
     with pytest.raises(ConfigError, match=r"7 does not divide pretrain\.global_batch 20; allowed: 1, 2, 4, 5, 10, 20"):
         read_question(["launcher.micro_batch=7"])
 

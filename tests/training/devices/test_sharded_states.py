@@ -61,7 +61,8 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
 
 def _run(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str, **options: object) -> Exit | None:
     options = {"resume_every": 0, "kept_states": KEPT, **options}
-    return train_run(spec, folder, manifest, group=group, parallel=Parallel(kind, group.count), **options)
+    parallel = Parallel(kind, group.count, replicas=options.pop("replicas", 1))
+    return train_run(spec, folder, manifest, group=group, parallel=parallel, **options)
 
 
 def _counted(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str) -> None:
@@ -130,6 +131,8 @@ def _four(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
     for kind, after in NEXT.items():
         group.broadcast(functools.partial(begin_from, base / kind, 4, base / f"{kind}-{after}"))
         assert _run(group, spec, base / f"{kind}-{after}", manifest, after) == Exit.DONE
+    group.broadcast(functools.partial(begin_from, base / "zero1", 4, base / "hybrid"))
+    assert _run(group, spec, base / "hybrid", manifest, "fsdp2", replicas=2) == Exit.DONE
     leave(group)
 
 
@@ -198,8 +201,15 @@ def test_four_processes_of_another_kind_continue_it(kind, base):
         assert held["weight.model.layers.0.mlp.gate_proj.weight"] == [6 * 12]
 
 
+def test_two_replicas_of_two_processes_train_alike_and_one_saves(base):
+    saved = (base / "hybrid" / "resume" / "step-8").glob("state-*")
+    assert sorted(path.name for path in saved) == ["state-0.safetensors", "state-1.safetensors"]
+    assert losses_of(base / "hybrid") == pytest.approx(losses_of(base / "single"), abs=1e-6)
+
+
 def test_one_process_continues_what_four_saved(short, base, manifest):
-    jobs = []
+    begin_from(base / "hybrid", 8, base / "hybrid-single")
+    jobs = [(short, base / "hybrid-single", None)]
     for kind, after in NEXT.items():
         begin_from(base / f"{kind}-{after}", 8, base / f"{kind}-{after}-single")
         jobs.append((short, base / f"{kind}-{after}-single", None))
