@@ -251,8 +251,9 @@ def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:
     for law in map(str, means.index[1:]):
         further = errors[law] - errors[best]
         error = float(further.std(ddof=1) / np.sqrt(len(further)))
-        more = f"{error_percent(further.mean())} more, standard error {error_percent(error)}"
-        (ties if further.mean() <= error else worse).append((law, f"{law} ({mean[law]}, {more})"))
+        more = f"+{error_percent(further.mean())} ± {error_percent(error)}"
+        (ties if further.mean() <= error else worse).append((law, f"{law} ({more})"))
+    runs += " (± standard error)"
     if not ties:
         return f"trust {best}: mean error {mean[best]} of {runs}, against {', '.join(entry for _, entry in worse)}"
     simplest = min([best, *(law for law, _ in ties)], key=lambda law: parameters[law])

@@ -55,8 +55,7 @@ def _print_help(verb: str, words: list[str]) -> Exit:
     if VERBS[verb].module:
         print(f"cptlaw {verb}: {VERBS[verb].help}\n{module.HELP}", end="")
     else:
-        # What is to be done, as in plan model=gpt2 --help, does not matter.
-        module.print_keys(verb, [word for word in words if "=" not in word and "/" not in word])
+        module.print_keys(verb, words)
     return Exit.DONE
 
 

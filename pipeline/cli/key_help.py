@@ -1,14 +1,17 @@
-"""`cptlaw VERB --help` of a verb that takes the keys of a question: a screen of keys, a section of them, or all."""
+"""`cptlaw VERB --help` of a verb that takes the keys of a question: a screen of keys, some of them, or all."""
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from rich.console import Console
 
 from conf import CONF
 from pipeline.cli.fit_table import print_help
 from pipeline.cli.verb_table import VERBS
-from pipeline.question.messages import ConfigError, describe_keys, key_table, nearest
+from pipeline.cli.verbs import question_of
+from pipeline.question.messages import ConfigError, describe_keys, key_table, nearest, shown_value
 from pipeline.question.presets import groups
 
 FIRST = (
@@ -20,18 +23,26 @@ FIRST = (
 """The keys that people set first."""
 
 
-def print_keys(verb: str, words: Sequence[str] = ()) -> None:
-    """Print the usage of a verb, and the keys that the words ask for: `all`, sections, or, without, those set first.
+def print_keys(verb: str, given: Sequence[str] = ()) -> None:
+    """Print the usage of a verb, and the keys that the words ask for: `all`, sections or keys, or those set first.
+
+    Words like experiment=quickstart, or the folder of a study, ask for the values there in place of defaults.
 
     Raises:
-        ConfigError: there is no such section.
+        ConfigError: there is no such section or key.
     """
-    console, keys = Console(highlight=False, markup=False), [*describe_keys()]
+    of_question = [word for word in given if "=" in word or "/" in word]
+    words = [word for word in given if word not in of_question]
+    console, keys = Console(highlight=False, markup=False), [*_keys_and_values(verb, of_question)]
     known_keys = [key for key, *_ in keys]
     names = list(dict.fromkeys(key.split(".")[0] for key in known_keys))
-    if unknown := [word for word in words if word not in ("all", *names)]:
+    if unknown := [word for word in words if word not in ("all", *names, *known_keys)]:
         raise ConfigError(
-            [f"--help: {word!r}; allowed: all, {', '.join(names)}{nearest(word, names)}" for word in unknown]
+            [
+                f"--help: {word!r}; allowed: all, a key, {', '.join(names)}"
+                + nearest(word, known_keys if "." in word else names)
+                for word in unknown
+            ]
         )
     folder = "[STUDY_FOLDER] " if VERBS[verb].on_study or VERBS[verb].or_study else ""
     options = "".join(f" [{option}]" for option in VERBS[verb].options)
@@ -44,14 +55,28 @@ def print_keys(verb: str, words: Sequence[str] = ()) -> None:
         for group, known in sorted(groups().items()):
             console.print(f"  {group}: {', '.join(known)}")
     elif words:
-        keys = [row for row in keys if row[0].split(".")[0] in words]
+        keys = [row for row in keys if any(f"{row[0]}.".startswith(f"{word}.") for word in words)]
     else:
         first = {key: (key, default, re.split(r"(?<=\.) |; (?!0:|null:)", note)[0]) for key, default, note in keys}
         keys = [first[key] for key in FIRST]
-    console.print(key_table(keys, "what it is"))
+    console.print(key_table(keys, "what it is", "value" if of_question else "default"))
     if not words:
         sections = [name for name in names if any(key.startswith(f"{name}.") for key in known_keys)]
-        console.print(f"\nevery key: cptlaw {verb} --help all; those of a section, as --help {sections[0]}:")
+        console.print(f"\nevery key: cptlaw {verb} --help all; those of a section, as --help {sections[0]}, or a key:")
         console.print(", ".join(sections))
         console.print(f"group=word, whose words --help all lists: {', '.join(sorted(groups()))}")
     console.print(f"files: {CONF}", soft_wrap=True)
+
+
+def _keys_and_values(verb: str, words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Every key with its value in the question of the words, or its default without words, and what it is."""
+    question = None
+    # What is wrong with the question says the verb itself.
+    with contextlib.suppress(ConfigError, OSError):
+        question = question_of(verb, [*words]) if words else None
+    for key, default, note in describe_keys():
+        value = default
+        if question is not None and default:
+            with contextlib.suppress(AttributeError):
+                value = shown_value(attrgetter(key)(question))
+        yield key, value, note

@@ -71,14 +71,14 @@ def run_words(
         loaded()
         return sweep.run_sweep(words)
     if options:
-        return hydra_options.print_asked(verb, words, partial(_question, verb))
+        return hydra_options.print_asked(verb, words, partial(question_of, verb))
     in_browser, words = "--open" in words, [word for word in words if word not in VERBS[verb].options]
     if verb == "tables" and not keys & _STUDY_KEYS and all("=" in word for word in words):
         loaded()
         code = make_all_tables(words, console)
         console.print("next: open tables.html in the folder of each study")
         return code
-    question = _question(verb, words)
+    question = question_of(verb, words)
     if question.model.path == IMPORTED and verb in _TRAINING:
         folder = study_of(question).folder
         add = f"cptlaw import LOG name={question.name} studies={question.studies} adds runs"
@@ -149,7 +149,7 @@ def _running(context: Context) -> int:
     return sum(row.state == "running" for row in statuses(context.study, rows, context.question.launcher.stale_after))
 
 
-def _question(verb: str, rest: list[str]) -> Question:
+def question_of(verb: str, rest: list[str]) -> Question:
     on_study = VERBS[verb].on_study
     if verb == "tables":
         rest = [_study_word(word) for word in rest]

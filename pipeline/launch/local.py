@@ -254,7 +254,7 @@ class _ProgressDisplay:
 
 
 def _step_and_facts(row: RunStatus) -> str:
-    start = "starting, the fastest engine is measured first" if not row.step else ""
+    start = "starting" if not row.step else ""
     return ", ".join(filter(None, [f"{row.step}/{row.run.spec.steps}", _facts(row) or start]))
 
 

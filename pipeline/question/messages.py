@@ -184,12 +184,15 @@ def describe_keys(schema: type = Question) -> Iterator[tuple[str, str, str]]:
     keys = list(keys_of(schema))
     for number, (key, owner, item) in enumerate(keys):
         has_keys = number + 1 < len(keys) and keys[number + 1][0].startswith(f"{key}.")
-        yield key, "" if has_keys else _default(item), " ".join(notes(owner)[item.name].get("description", "").split())
+        note = " ".join(notes(owner)[item.name].get("description", "").split())
+        if key.startswith("pretrain."):
+            note = note.split(" Of continual:")[0]
+        yield key, "" if has_keys else _default(item), note
 
 
-def key_table(rows: Iterable[tuple[str, str, str]], meaning: str) -> Table:
-    """Keys, defaults and meanings for `cptlaw VERB --help`."""
-    table = Table("key", "default", meaning, box=None, header_style="bold", padding=(0, 2, 0, 0))
+def key_table(rows: Iterable[tuple[str, str, str]], meaning: str, value: str = "default") -> Table:
+    """Keys, values and meanings for `cptlaw VERB --help`."""
+    table = Table("key", value, meaning, box=None, header_style="bold", padding=(0, 2, 0, 0))
     for row in rows:
         table.add_row(*row)
     return table
@@ -197,11 +200,14 @@ def key_table(rows: Iterable[tuple[str, str, str]], meaning: str) -> Table:
 
 def _default(item: Field[Any]) -> str:
     value = item.default_factory() if item.default_factory is not MISSING else item.default
-    if value is MISSING or value == "???":
-        return ""
+    return "" if value is MISSING or value == "???" else shown_value(value)
+
+
+def shown_value(value: object) -> str:
+    """A value as YAML writes it, where that is one line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return str(list(value) if isinstance(value, tuple) else value)
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else str(value)
 
 
 def finite_above(value: float | None, low: float) -> bool:

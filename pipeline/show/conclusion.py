@@ -187,7 +187,8 @@ class _Measured:
         increase, crossing = outcome.loss_increase.value, outcome.crossing
         measured = f"the loss on {self.general} {_changed(increase)}, {_asked(tolerance)}"
         if abs(increase - tolerance) <= max(MISSED * abs(tolerance), 1e-3) and outcome.verdict != NOT_CONFIRMED:
-            return "", measured
+            is_near = increase > tolerance and self.ends[self.general].inside
+            return "", measured + (", and that is within the interval of the prediction" if is_near else "")
         if outcome.verdict == CONFIRMED:
             return f"{self.ratio} may be within the tolerance or not: {measured}, and the seeds differ as much", ""
         if increase <= tolerance and outcome.verdict != NOT_CONFIRMED and self.ends[self.general].inside:

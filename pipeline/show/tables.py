@@ -71,12 +71,12 @@ def mean_errors_table(tested: pd.DataFrame) -> Table:
     """The mean error of each law on what it was not fitted to."""
     splits, rows = list(dict.fromkeys(tested["split"])), []
     for (corpus, law), own in tested.groupby(["corpus", "law"], sort=False):  # pyright: ignore[reportGeneralTypeIssues]
-        errors = own["relative_error"].abs().groupby(own["split"]).mean()
+        errors = own["relative_error"].abs().groupby([own["split"], own["run"]]).mean().groupby("split").mean()
         rows.append(
             [str(corpus), str(law), *(error_percent(errors[split]) if split in errors else "" for split in splits)]
         )
     columns = ["corpus", "law", *(split.replace("-", " ") for split in splits)]
-    return Table("mean relative error on held-out points", columns, rows, left=2)
+    return Table("mean relative error of held-out runs", columns, rows, left=2)
 
 
 def recommendation_table(content: Recommendation, question: Question) -> Table:

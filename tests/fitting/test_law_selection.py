@@ -52,7 +52,7 @@ def test_advice_names_the_law_the_number_and_what_could_not_be_fitted(tried):
     lines = {line.split(" ")[0]: line for line in fitting.advise(tried)}
     assert list(lines) == list(BY)
     assert lines["ratio-pairs"].startswith("ratio-pairs (a ratio that was not run): trust dcpt: mean error ")
-    assert "24 held-out runs, against dcpt-l1 (" in lines["ratio-pairs"]
+    assert "24 held-out runs (± standard error), against dcpt-l1 (+" in lines["ratio-pairs"]
     for line in lines.values():
         assert "; transfer-anchored could not be judged: " in line
         assert "missing columns: loss_before" in line
@@ -70,14 +70,16 @@ def table(errors: dict[str, list[float]]) -> pd.DataFrame:
 
 def test_what_is_within_its_standard_error_is_a_tie_and_the_short_law_is_named():
     (line,) = fitting.advise(table({"dcpt": [0.010, 0.030, 0.020], "dcpt-l1": [0.025, 0.010, 0.028]}))
-    assert "a tie of dcpt (2.00%) with dcpt-l1 (2.10%, 0.10% more, standard error 1.07%) over 3 held-out runs" in line
+    assert "a tie of dcpt (2.00%) with dcpt-l1 (+0.10% ± 1.07%) over 3 held-out runs (± standard error)" in line
     assert line.endswith("of these dcpt-l1 has the fewest parameters")
 
 
 def test_pairing_sees_a_small_difference_that_every_run_shares():
     first = np.array([0.01, 0.05, 0.002, 0.09])
     (line,) = fitting.advise(table({"dcpt-l1": [*(first + 0.001)], "dcpt": [*-first]}))
-    assert "trust dcpt: mean error 3.80% of 4 held-out runs, against dcpt-l1 (3.90%, 0.10% more" in line
+    assert (
+        "trust dcpt: mean error 3.80% of 4 held-out runs (± standard error), against dcpt-l1 (+0.10% ± 0.00%)" in line
+    )
 
 
 @pytest.mark.parametrize("errors", [[0.01], [0.01, 0.02]])

@@ -334,8 +334,8 @@ def _weight_lines(context: Context) -> Iterator[str]:
         shown = "; ".join(f"{weights_used(of_law)} on {corpus}" for corpus, of_law in weights.items() if of_law)
         if shown:
             yield (
-                f"in the average of the laws: {shown}; a weight goes with 1 / (mean square of held-out log errors + "
-                f"{WEIGHT_FLOOR:.1%} squared), so a law that misses by less than that counts almost as the best one"
+                f"in the average of the laws: {shown}; weights go with 1 / (held-out error squared + "
+                f"{WEIGHT_FLOOR:.1%} squared)"
             )
 
 

@@ -149,10 +149,10 @@ class BranchConfig:
 @dataclass
 class PhaseConfig:
     steps: Steps = 0
-    """Optimizer steps; in continual the length of the runs of a grid, 0: `part` of target.steps. An active design takes
+    """Optimizer steps. Of continual: of the runs of a grid, 0: `part` of target.steps; an active design takes
     design.lengths in its place."""
     part: PositiveRatio = 0.5
-    """Length of the runs of a grid as a part of target.steps, where continual.steps is 0."""
+    """Of continual: length of the runs of a grid as a part of target.steps, where continual.steps is 0."""
     global_batch: Annotated[int, between(1, 1_000_000)] = 20
     """Sequences per step."""
     peak_learning_rate: LearningRate = 1e-3

@@ -104,7 +104,8 @@ def _held_out(evidence: Evidence) -> Table | None:
             chosen = (errors["corpus"] == corpus) & (errors["split"] == split) & (errors["law"] == law)
             own = errors.loc[chosen, "error"]
             if not own.empty:
-                cells = (f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}")
+                mean = own.groupby(errors.loc[chosen, "run"]).mean().mean()
+                cells = (f"{mean:.2%}", f"{own.max():.2%}", f"{len(own):,}")
                 rows.append([(corpus, colour), words, (law, evidence.colours[law]), *cells])
     columns = ["corpus", "held out", "law", "mean error", "largest error", "points"]
     return Table("Held-out errors of the laws", columns, rows, _REFITTED, left=3)
@@ -120,12 +121,13 @@ def _spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
     flops = model_size(own.model, own.sequence_length).flops_per_token * tokens
     of_fit = [group for group in groups if group.role != "confirm"]
     times = sum(group.flops for group in of_fit) / flops
-    parts = [f"{sum(group.tokens for group in of_fit) / tokens:.3g} times its tokens for the fit"]
+    parts = [f"{times:.3g} for the fit, with pre-training"]
     if confirm := sum(group.flops for group in groups if group.role == "confirm"):
-        parts.append(f"{confirm / flops:.3g} times its FLOPs to confirm")
+        parts.append(f"{confirm / flops:.3g} to confirm")
+        times += confirm / flops
     if seconds := sum(_seconds(evidence).values()):
         parts.append(f"{duration(seconds)} in all")
-    return f"{times:.3g} times that run", f"FLOPs of the runs for the fit, with pre-training; {'; '.join(parts)}"
+    return f"{times:.3g} times that run", f"by FLOPs: {'; '.join(parts)}"
 
 
 def _dates(evidence: Evidence) -> tuple[str, str]:

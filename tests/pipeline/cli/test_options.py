@@ -122,9 +122,12 @@ def test_a_shell_completes_verbs_studies_and_keys(tmp_path: Path, monkeypatch, c
 def test_help_in_screens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     shown = {}
-    for words in ((), ("goal",), ("all",)):
+    for words in ((), ("goal",), ("all",), ("pretrain.steps",), ("experiment=own",)):
         assert run(["plan", "--help", *words]) == 0
         shown[words] = capsys.readouterr().out
+    assert shown["pretrain.steps",].rstrip().splitlines()[-2].split() == ["pretrain.steps", "0", "Optimizer", "steps."]
+    assert re.search(r"^ladder +\[qwen2-0.05m, qwen2-0.15m, qwen2-0.3m\]", shown["experiment=own",], re.M)
+    assert re.search(r"^key +value +what", shown["experiment=own",], re.M)
     assert len(FIRST) == 20
     assert all(re.search(rf"^{re.escape(key)}  ", text, re.M) for key in FIRST for text in (shown[()], shown["all",]))
     assert len(shown[()].splitlines()) < 45

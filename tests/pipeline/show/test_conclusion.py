@@ -20,6 +20,7 @@ from training.schedule import Piece
 QUESTION = read_question(["experiment=quickstart"])
 LIMITED = {"kind": "limited-data", "domain_tokens": 3e5}
 MET, MISSED = {0.5: [2.058], 0.3: [2.0]}, {0.5: [2.12], 0.3: [2.0]}
+OVER = {0.5: [2.063], 0.3: [2.0]}
 """Domain ratio -> losses on general, by seed, whose increase of 3% over 2.0 is asked."""
 LOWER, NOISY = {0.5: [2.058], 0.3: [2.0]}, {0.5: [2.0, 2.3], 0.3: [2.2, 2.1], 0.7: [2.1, 2.2]}
 """The same of the loss on code."""
@@ -77,6 +78,7 @@ def _conclusion(
             "50% code is not confirmed: the prediction is too wide for that, 7.5% to either",
             "as predicted, by",
         ),
+        (OVER, {}, f"{TRAIN}; the loss on general rose by 3.15%, 3% is allowed, and that is within", "as predicted"),
         (MET, BELOW, f"{TRAIN}; the loss on general rose by 2.90%, 3% is allowed", "as predicted, by one"),
         (SEEDS, WIDE, f"{TRAIN}; the loss on general rose by 3.00%", "confirmed"),
         (MISSED, {"low": 0.35}, f"about 40% code, not 50%, {ROSE}", "within its interval, but misses"),
