@@ -28,6 +28,8 @@ EVALUATIONS = 40
 BATCH, LENGTH, WINDOWS, VOCABULARY = 4, 64, 8, 1024
 BYTES = 2_000_000
 """Of each corpus."""
+SEEDS = 2
+"""Most replicates of a run."""
 NARROWEST, WIDER = 32, 16
 """Width of the smallest model, and how much wider each next one is."""
 PEAK = 3e-3
@@ -164,9 +166,11 @@ def _make_runs_short(config: Any) -> Iterator[str]:
             of_target = 6 * after * 12 * 2 * config.model.hidden_size**2
             config.goal[key] = of_target if key == "flops" else config.goal[key] * after / before
     config.design.budget, config.goal.tolerance = None, TOLERANCE
+    config.mixture.replicates = min(config.mixture.replicates, SEEDS)
     yield (
         f"runs: {longest:,} steps are {round(longest * factor)}, others in proportion, of {BATCH} x {LENGTH} tokens at "
-        f"most; peak learning rates are {peak:g} times as high, goal.tolerance is {TOLERANCE}"
+        f"most; peak learning rates are {peak:g} times as high, goal.tolerance is {TOLERANCE}, mixture.replicates at most "
+        f"{SEEDS}"
     )
 
 
