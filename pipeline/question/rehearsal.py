@@ -169,8 +169,7 @@ def _make_runs_short(config: Any) -> Iterator[str]:
     config.mixture.replicates = min(config.mixture.replicates, SEEDS)
     yield (
         f"runs: {longest:,} steps are {round(longest * factor)}, others in proportion, of {BATCH} x {LENGTH} tokens at "
-        f"most; peak learning rates are {peak:g} times as high, goal.tolerance is {TOLERANCE}, mixture.replicates at most "
-        f"{SEEDS}"
+        f"most; peak learning rates are {peak:g} times as high, goal.tolerance is {TOLERANCE}, replicates at most {SEEDS}"
     )
 
 
