@@ -169,7 +169,8 @@ def _make_runs_short(config: Any) -> Iterator[str]:
     config.mixture.replicates = min(config.mixture.replicates, SEEDS)
     yield (
         f"runs: {longest:,} steps are {round(longest * factor)}, others in proportion, of {BATCH} x {LENGTH} tokens at "
-        f"most; peak learning rates are {peak:g} times as high, goal.tolerance is {TOLERANCE}, replicates at most {SEEDS}"
+        f"most; peak learning rates are {peak:g} times as high, goal.tolerance is {TOLERANCE}, at most "
+        f"{SEEDS} replicates"
     )
 
 
