@@ -64,19 +64,31 @@ def judge_replay(cells: pd.DataFrame) -> tuple[str, str]:
 
 
 def potentials(study: ScheduleStudy) -> pd.DataFrame:
-    """The final loss by loss potential, without and with re-warm-up (figure 5)."""
+    """The final loss by loss potential, without and with re-warm-up (figure 5).
+
+    Of each setting the schedule that follows most potentials.
+    """
     runs = study.runs[study.runs["ratio"] == study.runs["ratio"].max()]
     runs = runs[runs["transfer"] == runs["parent"].map(lambda run: study.steps(run) if run else -1)]
-    several = runs.groupby(["model", "pieces"])["potential"].transform("nunique") > 1
-    setting = np.where(runs["rewarmed"], "with re-warm-up", "without re-warm-up")
-    return _sides(study, runs.assign(setting=setting)[several], ["setting", "model", "potential"])
+    runs = runs.assign(setting=np.where(runs["rewarmed"], "with re-warm-up", "without re-warm-up"))
+    return _sides(study, _most(runs, ["setting", "model"], ["pieces"], "potential"), ["setting", "model", "potential"])
 
 
 def peaks(study: ScheduleStudy) -> pd.DataFrame:
-    """The final loss by peak rate, of otherwise equal runs: model, peak, corpus, side, value (figure 7a, b)."""
+    """The final loss by peak rate, of otherwise equal runs: model, peak, corpus, side, value (figure 7a, b).
+
+    Of each model the base and schedule that most peaks follow.
+    """
     runs = study.runs[study.runs["ratio"] == study.runs["ratio"].max()]
-    several = runs.groupby(["model", "parent", "transfer", "form"])["peak"].transform("nunique") > 1
-    return _sides(study, runs[several], ["model", "peak"])
+    return _sides(study, _most(runs, ["model"], ["parent", "transfer", "form"], "peak"), ["model", "peak"])
+
+
+def _most(runs: pd.DataFrame, rows: list[str], alike: list[str], value: str) -> pd.DataFrame:
+    """Of each key of `rows` the runs that are alike and have the most values, two or more."""
+    counted = runs.assign(several=runs.groupby([*rows, *alike])[value].transform("nunique"))
+    counted = counted[counted["several"] > 1].sort_values("several", ascending=False, kind="stable")
+    first = counted.groupby(rows)[alike].transform("first")
+    return counted[(counted[alike] == first).all(axis=1)].sort_index()
 
 
 def turning(study: ScheduleStudy) -> pd.DataFrame:

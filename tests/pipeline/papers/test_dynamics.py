@@ -112,6 +112,17 @@ def test_facts_that_follow_from_the_law(schedules: ScheduleStudy) -> None:
     assert turning.verdict == IN_ORDER, turning.why
 
 
+def test_of_several_schedules_after_one_base_the_one_with_most_peaks_is_shown(schedules: ScheduleStudy) -> None:
+    """A variant of the user's may have a schedule whose values are among those of another."""
+    more = schedules.runs.iloc[[0, 0]].assign(run=["more-1", "more-2"], form="another", peak=[1e-4, 2e-4], ratio=1.0)
+    runs = schedules.runs[schedules.runs["ratio"] == 1.0]
+    alike = ["parent", "transfer", "form"]
+    expected = facts._most(runs, ["model"], alike, "peak")
+    assert expected.groupby("model")["peak"].nunique().min() > 2
+    assert not expected.duplicated(["model", "peak"]).any()
+    pd.testing.assert_frame_equal(facts._most(pd.concat([more, runs]), ["model"], alike, "peak"), expected)
+
+
 def test_an_open_model_is_fitted_without_its_past(schedules: ScheduleStudy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fits, "CORPORA", ("D_cpt",))
     table = fits.open_model(schedules).rename(columns={"value": "ours"})
