@@ -138,6 +138,17 @@ def test_long_words_are_cut_and_long_texts_are_not(folder, tmp_path):
     assert time.monotonic() - start < 10  # With the square of the length it would be minutes.
 
 
+def test_a_tokenizer_learns_from_so_much_of_long_words_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr("training.corpora.tokenizer.MOST_LONG_WORDS", 2)
+    text, letters = "the cat sat on the mat " * 50, random.Random(0).choices("ACGT", k=1 << 12)
+    folders = [
+        train_tokenizer([text, "".join(letters[:length])], 400, tmp_path / str(length))
+        for length in (1 << 11, 1 << 12, 1 << 10)
+    ]
+    some, more, fewer = ((folder / "tokenizer.json").read_bytes() for folder in folders)
+    assert some == more != fewer
+
+
 def test_ids_may_have_gaps(folder, tmp_path):
     gap = copy_tokenizer(folder, tmp_path / "gap")
     content = json.loads((gap / "tokenizer.json").read_text())
