@@ -63,6 +63,11 @@ def name_in_tables(entry: str) -> str:
     return Path(entry).name.lower() if "/" in entry else entry
 
 
+def ladder_names(question: Question) -> list[str]:
+    """The names in tables of the models of a question's ladder."""
+    return [*map(name_in_tables, question.ladder)]
+
+
 def tiny_model(model_type: str, width: int) -> ModelConfig:
     """A model of two layers, for rehearsals."""
     return ModelConfig(

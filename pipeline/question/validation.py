@@ -11,7 +11,7 @@ from pipeline.question.design import design_problems, is_active
 from pipeline.question.messages import ConfigError
 from pipeline.question.phase_problems import phase_problems
 from pipeline.question.phases import branch_phase, pieces, replicated
-from pipeline.question.presets import kinds, law_problems, models, name_in_tables
+from pipeline.question.presets import kinds, ladder_names, law_problems, models
 from pipeline.question.schema import GOAL_KINDS, CorporaConfig, ModelConfig, PhaseConfig, Question
 from pipeline.question.schema.execution import LauncherConfig
 from pipeline.question.slurm_options import slurm_problems
@@ -270,7 +270,7 @@ def _corpus_problems(corpora: CorporaConfig) -> Iterator[str]:
 
 def _dense_problems(question: Question) -> Iterator[str]:
     domains = question.corpora.domains or [question.corpora.domain]
-    ladder = [*map(name_in_tables, question.ladder)] or [question.model.name]
+    ladder = ladder_names(question) or [question.model.name]
     for domain, model in question.dense.items():
         if domain not in domains:
             yield f"dense: {domain!r}; allowed: {', '.join(domains)}"

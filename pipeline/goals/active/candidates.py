@@ -22,6 +22,7 @@ from pipeline.question.design import (
     with_peak,
 )
 from pipeline.question.messages import ConfigError
+from pipeline.question.presets import ladder_names
 from pipeline.question.schema import LawConfig, Question
 from pipeline.question.schema.training import BranchConfig, ScheduleConfig
 from pipeline.study.collect import with_specs
@@ -80,7 +81,7 @@ def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[C
     ConfigError, a line for each, if the text is enough for none.
     """
     question = context.question
-    names = [*question.ladder]
+    names = ladder_names(question)
     if question.design.target_size and question.model.name not in names:
         names.append(question.model.name)
     peaks = candidate_peaks(question)
@@ -246,7 +247,7 @@ def own_cost(context: Context, run: PlannedRun) -> float:
 def pretrained(context: Context, models: Collection[str]) -> set[str]:
     """Models whose pre-training the study has: the target, those of a grid, and those of runs that were chosen."""
     question = context.question
-    return {question.model.name, *(question.ladder if not is_active(question) else ()), *models}
+    return {question.model.name, *(ladder_names(question) if not is_active(question) else ()), *models}
 
 
 def cost_of(context: Context, run: PlannedRun, pretrained: Collection[str]) -> float:

@@ -13,7 +13,7 @@ from pipeline.goals.ratio.answering_laws import LEVEL, AnsweringLaws, Solution
 from pipeline.goals.ratio.confirm import Place, minimum_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.question.messages import finite_above, shown
-from pipeline.question.presets import models
+from pipeline.question.presets import ladder_names, models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, Outcome, Recommendation
 from pipeline.study.target import Target, find_target
@@ -30,7 +30,7 @@ class ComputeGoal(LawGoal):
         if not finite_above(flops, LEAST_FLOPS - 1):
             value = f"goal.flops: {shown(flops)} with goal.kind=compute"
             yield f"{value}; allowed: {LEAST_FLOPS:g} or more, operations of the phase, like 5e19"
-        if len({*question.ladder, question.model.name}) < 2:
+        if len({*ladder_names(question), question.model.name}) < 2:
             yield "goal.kind: 'compute' with one model; allowed: two or more, ladder=[...]"
 
     def solve(self, laws: AnsweringLaws) -> Solution:

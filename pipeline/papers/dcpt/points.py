@@ -10,6 +10,7 @@ from fitting import PointsError
 from fitting.solver.newton import huber
 from fitting.solver.problem import DELTA
 from pipeline.papers.table import PaperStudy, StudyReader
+from pipeline.question.presets import ladder_names
 from pipeline.question.schema import Question
 
 CORPORA = ("G", "D")
@@ -49,7 +50,7 @@ class DomainPoints:
 
 
 def _has_sizes(question: Question) -> bool:
-    sizes = {*question.ladder, question.model.name}
+    sizes = {*ladder_names(question), question.model.name}
     return not question.goal_kind.many_domains and not question.variants and len(sizes) > 1
 
 

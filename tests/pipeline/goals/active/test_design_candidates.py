@@ -21,11 +21,11 @@ from pipeline.goals.active.candidates import (
 from pipeline.goals.active.history import BUDGET, CANDIDATES, ChosenRun, history_file, read_rounds
 from pipeline.goals.active.rounds import chosen_runs, design_runs, first_round, next_round
 from pipeline.goals.ratio.answering_laws import with_tried_peaks
-from pipeline.goals.registry import goal_of
+from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.plan.duration import START_SECONDS
 from pipeline.plan.kept_steps import kept_steps
-from pipeline.plan.runs import continual_run, planned_runs, pretraining_runs
+from pipeline.plan.runs import continual_run, estimate, planned_runs, pretraining_runs
 from pipeline.question.messages import ConfigError
 from pipeline.study.artifacts import Machine, Speed
 from pipeline.study.collect import measured_points, schedules
@@ -47,6 +47,13 @@ def test_candidates_are_models_lengths_and_ratios(tmp_path: Path) -> None:
     small = candidate_runs(asking(setting, target_size=False, lengths=[0.5, 0.5001]))
     assert {run.model for run in small} == {*setting.question.ladder}
     assert len(small) == 2 * 5
+
+
+def test_candidates_of_base_models_have_their_names_in_tables() -> None:
+    sources = [f"corpora.sources.{name}.path=/tmp" for name in ("general", "domain")]
+    words = ["experiment=own", *sources, "ladder=[Qwen/Qwen1.5-0.5B]", "model.path=Qwen/Qwen1.5-1.8B"]
+    setting = estimate(read_question([*words, "model.name=large"]), "fp32")
+    assert {one.model for one in candidate_runs(setting)} == {"qwen1.5-0.5b", "large"}
 
 
 @pytest.mark.parametrize("factors", [[0.5], [0.5, 1.0, 1.0]])
