@@ -26,14 +26,11 @@ SECONDS = 20.0
 def needs_measurement(context: Context) -> bool:
     """Whether there is anything to measure; ConfigError: a precision is to be chosen, and on a node, not here."""
     question, launcher = context.question, context.question.launcher
-    machine, configured = None, question.precision != "auto"
-    try:
-        machine = context.machine
-    except StudyError:
-        Machine.path(context.study).unlink()  # Damaged: it sends everyone else here.
-    known = machine and (machine.chose_precision or question.precision == machine.precision)
+    known, configured = _known(context), question.precision != "auto"
+    if known and (launcher.elsewhere or gpus() or not _unmeasured_models(context, known)):
+        return False
     # Where GPUs are asked for runs are in bf16, and this machine's speed says nothing of theirs. GPUs here compile.
-    if known or question.rehearsal or (launcher.elsewhere and launcher.slurm.has_gpus):
+    if question.rehearsal or (launcher.elsewhere and launcher.slurm.has_gpus):
         return False
     if configured and (launcher.elsewhere or gpus()):
         return False
@@ -44,30 +41,49 @@ def needs_measurement(context: Context) -> bool:
     return True
 
 
+def _known(context: Context) -> Machine | None:
+    """What was measured for the study, of a precision that is chosen or as configured now."""
+    try:
+        machine = context.machine
+    except StudyError:
+        Machine.path(context.study).unlink()  # Damaged: it sends everyone else here.
+        return None
+    return machine if machine and (machine.chose_precision or context.question.precision == machine.precision) else None
+
+
+def _unmeasured_models(context: Context, known: Machine | None) -> list[str]:
+    tried = {*known.tried, *known.speeds} if known else set()
+    return [name for name in context.models if name not in tried]
+
+
 def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     """Measure each model's speed once, and write it with the precision of the whole study.
 
     With precision=auto it is bf16 where the processor has instructions for its products, unless fp32 is measured to be
     faster. Of a configured precision only that one is measured, and nothing on GPUs or where runs are trained on other
-    machines or are rehearsed. What was measured to choose a precision stays.
+    machines or are rehearsed. What was measured to choose a precision stays; models that are new are measured in it.
     """
     if not needs_measurement(context):
         return
+    known = _known(context)
     question, study, configured = context.question, context.study, context.question.precision != "auto"
     from training.engines import device_name, fast_precisions  # they load torch
 
     target, threads, parallel = question.model.name, question.launcher.threads, question.parallel
     precisions = [question.precision] if configured else fast_precisions()
     unmeasured: dict[str, int] = {} if configured else {"fp32": 0, "bf16": 0}
+    names = _unmeasured_models(context, known)
+    if known:
+        precisions, unmeasured = [known.precision], known.measured
     if gpus():
         Machine(precisions[-1], {}, unmeasured, device_name()).write(study)
         log(f"precision: {precisions[-1]}, by what {device_name()} has instructions for")
         return
     together = workers(question) * parallel.processes
     side_by_side = f", in {together} processes at once" if together > 1 else ""
-    models = f"{len(context.models)} models" if len(context.models) > 1 else target
+    models = f"{len(names)} models" if len(names) > 1 else names[0]
     log(f"measuring the speed of {models}, about {SECONDS:.0f} s{side_by_side}")
-    limit = SECONDS / (len(precisions) + len(context.models) - 1)
+    limit = SECONDS / (len(precisions) + len(names) - 1)
     with spawned_processes(together) as pool:
 
         def speed(name: str, precision: str) -> float:
@@ -80,14 +96,18 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
             batch = fitted(spec, parallel, given, question.engine, limit_of_one, gpu=False).micro_batch
             return _speed_of_process(spec, batch, threads, limit, together, pool)
 
-        of_target = {precision: speed(target, precision) for precision in precisions}
+        of_target = {} if known else {precision: speed(target, precision) for precision in precisions}
         measured = {precision: round(of_precision) for precision, of_precision in of_target.items()}
-        precision = max(measured, key=measured.__getitem__) if all(measured.values()) else precisions[-1]
-        of_model = {name: of_target[precision] if name == target else speed(name, precision) for name in context.models}
+        precision = max(measured, key=measured.__getitem__) if measured and all(measured.values()) else precisions[-1]
+        own = {target: of_target[precision]} if of_target else {}
+        of_model = {name: own[name] if name in own else speed(name, precision) for name in names}
     of_worker = {name: round(each * parallel.processes) for name, each in of_model.items() if each}
     # A forward pass has a third of a step's FLOPs.
     speeds = {name: Speed(training, 3 * training) for name, training in of_worker.items()}
-    Machine(precision, speeds, unmeasured | measured, device_name()).write(study)
+    speeds, tried = (known.speeds | speeds, [*known.tried, *names]) if known else (speeds, names)
+    Machine(precision, speeds, unmeasured | measured, device_name(), tried).write(study)
+    if known:
+        return
     listed = ", ".join(f"{name} {value:,} tokens/s" if value else f"{name} ?" for name, value in measured.items())
     why = "" if all(measured.values()) else f"; ?: memory, or the {limit:.0f} s of a measurement, did not suffice"
     log(f"precision: {precision} ({listed} on {threads} thread, {target}, not compiled{why})")

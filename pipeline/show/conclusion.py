@@ -187,8 +187,12 @@ class _Measured:
         increase, crossing = outcome.loss_increase.value, outcome.crossing
         measured = f"the loss on {self.general} {_changed(increase)}, {_asked(tolerance)}"
         if abs(increase - tolerance) <= max(MISSED * abs(tolerance), 1e-3) and outcome.verdict != NOT_CONFIRMED:
-            is_near = increase > tolerance and self.ends[self.general].inside
-            return "", measured + (", and that is within the interval of the prediction" if is_near else "")
+            if increase > tolerance and self.ends[self.general].inside:
+                at = f"; by the runs about {percent(crossing.value)} keeps to it" if crossing else ""
+                measured += (
+                    f": {100 * (increase - tolerance):.2g} points more, as the prediction's interval allows for{at}"
+                )
+            return "", measured
         if outcome.verdict == CONFIRMED:
             return f"{self.ratio} may be within the tolerance or not: {measured}, and the seeds differ as much", ""
         if increase <= tolerance and outcome.verdict != NOT_CONFIRMED and self.ends[self.general].inside:

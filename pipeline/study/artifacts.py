@@ -115,6 +115,8 @@ class Machine(Artifact, name="machine.json", verb="prepare"):
     measured: dict[str, int]
     """Precision -> training tokens per second of the target model in one process; 0: not measured, not supported."""
     device: str
+    tried: list[str] = field(default_factory=list)
+    """Models that were measured, with those whose speed stayed unknown."""
 
     @property
     def chose_precision(self) -> bool:

@@ -18,10 +18,19 @@ def open_columns(question: Question, law: str) -> tuple[str, ...]:
 
 def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
     """The points that a law is fitted to: of the corpus, of runs planned for fitting, as the law's section says."""
+    own = _for_the_fit(points, corpus)
+    return own[(own["step"] >= first_step(points, corpus, law)) & (own["r"] >= law.min_ratio)]
+
+
+def first_step(points: pd.DataFrame, corpus: str, law: LawConfig) -> int:
+    """The step from which points are fitted: as the law's section says, and at most a quarter of the longest run."""
+    own = _for_the_fit(points, corpus)
+    return max(min(law.from_step, int(own["step"].max()) // 4) if len(own) else 0, 1)
+
+
+def _for_the_fit(points: pd.DataFrame, corpus: str) -> pd.DataFrame:
     points = first_mixture(points)
-    own = points[(points["role"] == "fit") & (points["corpus"] == corpus)]
-    first = min(law.from_step, own["step"].max() // 4) if len(own) else 0
-    return own[(own["step"] >= max(first, 1)) & (own["r"] >= law.min_ratio)]
+    return points[(points["role"] == "fit") & (points["corpus"] == corpus)]
 
 
 def points_for(points: pd.DataFrame, corpus: str, question: Question, law: str) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from pipeline.show.report.marks import (
     ratio_axis,
 )
 from pipeline.study.fits import prediction_errors
-from pipeline.study.fitted_points import first_mixture
+from pipeline.study.fitted_points import first_mixture, first_step
 from pipeline.study.number_format import label, percent, quantity
 
 RATIOS = np.linspace(0.0, 1.0, 51)
@@ -40,7 +40,6 @@ def loss_curves(evidence: Evidence) -> Figure | None:
     for corpus in evidence.corpora:
         laws = list(dict.fromkeys([evidence.law_of(corpus), "dcpt"] if evidence.fits else []))
         laws = [law for law in laws if law in evidence.fits]
-        drawn |= {(law, law == laws[0]) for law in laws}
         own = points.loc[points["corpus"] == corpus]
         bounds = limits(own["loss"], own["loss_before"])
         for title, rows in _by_size_and_variant(own):
@@ -49,6 +48,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
             for law in laws:
                 dash, width = ("solid", 1.6) if law == laws[0] else ("dot", 1.3)
                 for ratio, x, y in _fitted_curves(evidence, law, corpus, rows):
+                    drawn.add((law, law == laws[0]))
                     traces.append(line(x, y, ratio_colour(ratio), dash, width))
             for ratio, runs in rows.groupby("ratio"):
                 confirms = set(runs["role"]) == {"confirm"}
@@ -157,10 +157,11 @@ def _fitted_curves(
     """Ratio, tokens and predicted losses of the runs of a panel; runs of one ratio are one line with gaps."""
     admitted, rows = section(evidence.question, law), first_mixture(rows)
     last = rows.loc[rows["step"] == rows.groupby("run")["step"].transform("max")]
-    last = last[(last["step"] > admitted.from_step) & (last["r"] >= admitted.min_ratio)]
+    first = admitted.from_step if evidence.points is None else first_step(evidence.points, corpus, admitted)
+    last = last[(last["step"] > first) & (last["r"] >= admitted.min_ratio)]
     if last.empty:
         return
-    steps = [np.unique(np.geomspace(max(admitted.from_step, 1), end, 28).round().astype(int)) for end in last["step"]]
+    steps = [np.unique(np.geomspace(max(first, 1), end, 28).round().astype(int)) for end in last["step"]]
     # All runs at once: a prediction takes as long for one as for all.
     frame = last.loc[last.index.repeat([len(of_run) for of_run in steps])].reset_index(drop=True)
     frame["tokens"] *= np.concatenate(steps) / frame["step"]

@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from fitting import LAWS, LawAverage
 from fitting.schedule import LAMBDA
+from pipeline.plan.cost import run_flops
 from pipeline.show.report.colours import CORPUS_COLOURS
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.table import Table
 from pipeline.show.tables import cost_rows
 from pipeline.study.artifacts import Corpora, RecommendedRun
+from pipeline.study.fitted_points import first_step
 from pipeline.study.folder import StudyError
 from pipeline.study.number_format import duration, percent
 from training.parameters import model_size
@@ -76,7 +78,8 @@ def _parameters(evidence: Evidence) -> list[Table]:
             if isinstance(fit, LawAverage) or section is None:
                 continue
             named = (law, evidence.colours[law])
-            read = (f"{fit.n_points:,}", str(fit.n_runs), str(max(section.from_step, 1)))
+            first = section.from_step if evidence.points is None else first_step(evidence.points, corpus, section)
+            read = (f"{fit.n_points:,}", str(fit.n_runs), str(first))
             quality = (f"{fit.metrics['r2']:.4f}", f"{fit.metrics['mae']:.4f}")
             fits.append([(corpus, colour), named, *read, percent(section.min_ratio), *quality])
             units = {one.name: one.unit for one in (*LAWS[law].parameters, LAMBDA)}
@@ -117,8 +120,10 @@ def _spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
     own = next((run.spec for run in evidence.plan if run.model == target.model), None)
     if own is None or not groups:
         return "not known", "the plan has no run of that model"
-    tokens = 1e9 * target.D
-    flops = model_size(own.model, own.sequence_length).flops_per_token * tokens
+    flops = model_size(own.model, own.sequence_length).flops_per_token * 1e9 * target.D
+    # With the evaluations of such a run, where the plan has one.
+    whole = (run.spec for run in evidence.plan if (run.model, run.spec.steps) == (target.model, target.steps))
+    flops = max([flops, *(run_flops(spec) for spec in whole if spec.phase == "continual")])
     of_fit = [group for group in groups if group.role != "confirm"]
     times = sum(group.flops for group in of_fit) / flops
     parts = [f"{times:.3g} for the fit, with pre-training"]

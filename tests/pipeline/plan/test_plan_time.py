@@ -175,6 +175,19 @@ def test_prepare_measures_a_configured_precision_alone(tmp_path: Path, measured:
     assert measured == {"fp32": 4, "bf16": 3}
 
 
+def test_models_that_are_new_are_measured_in_the_precision_of_the_study(tmp_path, measured: Counter[str]) -> None:
+    few, all_models = [*ONE_MODEL[:2], "precision=auto"], ["precision=auto"]
+    assert measure(tmp_path, *few)[0] == "bf16"
+    assert measured == {"fp32": 1, "bf16": 1}
+    precision, machine = measure(tmp_path, *all_models)
+    assert (precision, machine and machine.measured) == ("bf16", {"fp32": 10, "bf16": 20})
+    assert machine is not None
+    assert machine.speeds == dict.fromkeys(["qwen2-0.05m", "qwen2-0.15m", "qwen2-0.7m"], Speed(20, 60))
+    assert measured == {"fp32": 1, "bf16": 3}
+    assert measure(tmp_path, *few) == measure(tmp_path, *all_models) == (precision, machine)
+    assert measured == {"fp32": 1, "bf16": 3}
+
+
 @pytest.mark.parametrize(("fp32", "bf16", "chosen"), [(30.0, 20.0, "fp32"), (30.0, None, "bf16"), (None, None, "bf16")])
 def test_two_measured_speeds_overrule_what_the_processor_has(
     fp32: float | None, bf16: float | None, chosen: str, tmp_path: Path, measured: Counter[str], monkeypatch
