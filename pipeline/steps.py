@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from pipeline.goals.registry import goal_of
+from pipeline.goals.registry import goal_of, refused_by_plan
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
 from pipeline.plan.machine import measure_machine
 from pipeline.plan.memory import memory_lines
 from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
 from pipeline.plan.runs import by_domain, estimate
-from pipeline.plan.token_supply import supply_problems
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -51,7 +50,7 @@ def prepare(context: Context, console: Console) -> Exit:
     if (code := launcher_of(question).prepare(context, console)) is not None:
         return code
     prepare_corpora(question, console.print, console)
-    print_items([f"note: {line}; plan refuses this" for line in supply_problems(runs, context.fresh())], console)
+    print_items([f"note: {line}; plan refuses this" for line in refused_by_plan(context.fresh(), runs)], console)
     measure_machine(context.fresh(), console.print)
     return Exit.DONE
 

@@ -3,13 +3,14 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pipeline.plan.model_shape import MODEL_FILES, TOKENIZER_FILES, hub_directory, is_hub_name
-from pipeline.plan.token_supply import demand_of
+from pipeline.plan.token_supply import demand_of, largest_readers, remedies
 from pipeline.question.data import below, data_folder, real_file
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
@@ -46,12 +47,13 @@ def short_texts(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]
             continue
         sizes = [(file.lower(), path.stat().st_size) for file, path in list_files(source.path).files]
         size = sum(bytes_ * (1 if file.endswith(PLAIN) else COMPRESSED) for file, bytes_ in sizes)
-        demand = max((demand_of(run, name) for run in runs if name in run.spec.mixture), default=0)
-        if size / BYTES_A_TOKEN < demand:
-            yield (
-                f"corpora.sources.{name}: some {quantity(size / BYTES_A_TOKEN)} tokens in {size / 1e6:.1f} MB of text, "
-                f"a run reads {quantity(demand)}: give more text, fewer steps, or allow_repeats=true"
-            )
+        for largest in largest_readers(runs, name, question):
+            demand = demand_of(largest, name)
+            if (enough := Fraction(size, BYTES_A_TOKEN * demand or 1)) < 1 and demand:
+                yield (
+                    f"corpora.sources.{name}: some {quantity(size / BYTES_A_TOKEN)} tokens in {size / 1e6:.1f} MB of "
+                    f"text, {largest.name} would read {quantity(demand)}; give {remedies(largest, enough, question)}"
+                )
 
 
 def changed_corpora(context: Context) -> list[str]:

@@ -53,14 +53,19 @@ def planned_runs(context: Context) -> list[PlannedRun]:
     Raises:
         ConfigError: a corpus too short for its runs, for all corpora at once.
     """
+    runs = grid_runs(context)
+    if problems := list(supply_problems(runs, context)):
+        raise ConfigError(problems)
+    return starting_order(runs)
+
+
+def grid_runs(context: Context) -> list[PlannedRun]:
+    """The same in no order, also where a corpus is too short for them."""
     by_hash: dict[str, PlannedRun] = {}
     for name, role, variant in variants(context.question):
         for run in _runs(context.asking(variant), role):
             by_hash.setdefault(run.spec.hash, dataclasses.replace(run, variant=name))
-    runs = list(by_hash.values())
-    if problems := list(supply_problems(runs, context)):
-        raise ConfigError(problems)
-    return starting_order(runs)
+    return list(by_hash.values())
 
 
 def starting_order(runs: list[PlannedRun]) -> list[PlannedRun]:

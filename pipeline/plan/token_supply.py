@@ -1,31 +1,69 @@
 """Whether the corpora have enough tokens for the runs of a plan."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from pipeline.question.design import is_active
+from pipeline.question.schema import Question
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 
 
-def supply_problems(runs: list[PlannedRun], context: Context) -> Iterator[str]:
-    """A message for each corpus that some run would read more than once."""
+def supply_problems(runs: Sequence[PlannedRun], context: Context) -> Iterator[str]:
+    """A message for each corpus that some run would read more than once, and for each key that sets such a length."""
     for corpus, prepared in context.manifest.corpora.items():
-        readers = (run for run in runs if corpus in run.spec.mixture)
-        largest = max(readers, key=lambda run: demand_of(run, corpus), default=None)
-        if largest is None:
-            continue
-        length = largest.spec.sequence_length
-        demand = demand_of(largest, corpus)
-        available = max(prepared.tokens["train"] - 1, 0) // length * length
-        if available == 0:
-            yield f"corpora.sources.{corpus}: {prepared.tokens['train']} tokens, less than one sequence of {length}"
-        elif demand > available and not context.question.allow_repeats:
-            yield (
-                f"corpora.sources.{corpus}: {available:,} tokens, {largest.name} would read {demand:,}, "
-                f"{demand / available:.2f} epochs; give more text, fewer steps (some "
-                f"{largest.spec.steps * available // demand:,}), or allow_repeats=true"
-            )
+        for largest in largest_readers(runs, corpus, context.question):
+            length = largest.spec.sequence_length
+            demand = demand_of(largest, corpus)
+            available = max(prepared.tokens["train"] - 1, 0) // length * length
+            if available == 0:
+                yield f"corpora.sources.{corpus}: {prepared.tokens['train']} tokens, less than one sequence of {length}"
+                break
+            if demand > available and not context.question.allow_repeats:
+                yield (
+                    f"corpora.sources.{corpus}: {available:,} tokens, {largest.name} would read {demand:,}, "
+                    f"{demand / available:.2f} epochs; "
+                    f"give {remedies(largest, Fraction(available, demand), context.question)}"
+                )
+
+
+def largest_readers(runs: Sequence[PlannedRun], corpus: str, question: Question) -> list[PlannedRun]:
+    """The run that reads most of a corpus, among those whose lengths one key sets; one for each key."""
+    largest: dict[str, PlannedRun] = {}
+    for run in runs:
+        if corpus in run.spec.mixture:
+            key = length_key(run, question)
+            most = largest.get(key)
+            largest[key] = run if most is None or demand_of(run, corpus) > demand_of(most, corpus) else most
+    return list(largest.values())
+
+
+def remedies(run: PlannedRun, enough: Fraction, question: Question) -> str:
+    """What to give where the text is enough for the part `enough` of a run, with the key that makes it so long."""
+    key, spec = length_key(run, question), run.spec
+    # A branch reads what its trunk has read, too.
+    steps = spec.first_sequence // spec.global_batch + spec.steps
+    fewer = max(1, int(steps * enough))
+    if key == "target.steps":
+        # The runs for the fit are parts of it.
+        fewer = max(1, fewer * question.target.steps // steps)
+    of_key = f"{key}={fewer}" if key.endswith(".steps") else f"some {fewer:,}{f', in {key}' if key else ''}"
+    return f"more text, fewer steps ({of_key}), or allow_repeats=true"
+
+
+def length_key(run: PlannedRun, question: Question) -> str:
+    """The key that sets how many steps a run has; empty: a goal chooses them, or a method of weights."""
+    phase, variant = run.spec.phase, question.variants.get(run.variant)
+    if question.goal_kind.many_domains and phase == question.weights.phase:
+        return ""
+    if run.role == "confirm" and not run.variant:
+        return "target.steps" if run.spec.steps == question.target.steps else ""
+    if phase == "continual" and not run.variant and is_active(question):
+        return "target.steps"
+    own = variant.get(phase) if isinstance(variant, dict) else None
+    section = f"variants.{run.variant}.{phase}" if isinstance(own, dict) else phase
+    return f"{section}.branches" if run.spec.initial.moments else f"{section}.steps"
 
 
 def demand_of(run: PlannedRun, corpus: str) -> int:

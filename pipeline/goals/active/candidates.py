@@ -11,7 +11,7 @@ import pandas as pd
 from pipeline.goals.active.history import ChosenRun
 from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.plan.duration import START_SECONDS
-from pipeline.plan.runs import branch_run, continual_run, planned_runs, pretraining_runs
+from pipeline.plan.runs import branch_run, continual_run, grid_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import (
     candidate_peaks,
@@ -95,7 +95,9 @@ def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[C
         candidates.append(dataclasses.replace(own, chain=chain_of(context, own)))
     enough = [one for one in candidates if not any(supply_problems(one.chain, context))]
     if not enough:
-        raise ConfigError(list(supply_problems([one.run for one in candidates], context)))
+        # What is wrong with their pre-training is said at once.
+        parents = [run for name, run in context.once(pretraining_runs).items() if name in names]
+        raise ConfigError(list(supply_problems([*parents, *(one.run for one in candidates)], context)))
     return enough
 
 
@@ -205,7 +207,11 @@ def budget(context: Context) -> float:
         return question.large.budget * own_cost(context, asked_run(context))
     mixture = question.mixture
     ratios = dataclasses.replace(mixture, domain_ratio=mixture.domain_ratio or question.design.ratios)
-    grid = planned_runs(context.asking(dataclasses.replace(question, mixture=ratios)))
+    grid = grid_runs(context.asking(dataclasses.replace(question, mixture=ratios)))
+    # Of this question, in which target.steps sets the length of all runs but pre-training.
+    if problems := list(supply_problems(grid, context)):
+        raise ConfigError(problems)
+    grid = starting_order(grid)
     target = context.once(pretraining_runs).get(question.model.name)
     return sum(own_cost(context, run) for run in grid if target is None or run.spec.hash != target.spec.hash)
 

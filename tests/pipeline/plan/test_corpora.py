@@ -1,7 +1,9 @@
 """Corpora from the command line: presets on real text, validation sets from models, mistakes in one line each."""
 
+import dataclasses
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -9,12 +11,15 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.main import run
-from pipeline.goals.registry import read_question
+from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.prepared_corpora import prepare_corpora, progress_bar, short_texts, sources_of
-from pipeline.plan.runs import data_folder, estimate, planned_runs
+from pipeline.plan.runs import data_folder, estimate, grid_runs, planned_runs
+from pipeline.plan.token_supply import supply_problems
 from pipeline.plan.write import write_plan
+from pipeline.question.messages import ConfigError
+from pipeline.question.schema import Question
 from pipeline.steps import next_steps
-from pipeline.study.context import context_of
+from pipeline.study.context import Context, context_of
 from pipeline.study.folder import Study
 from tests.pipeline.small import refused, small_words
 from training.corpora.manifest import Manifest
@@ -49,8 +54,10 @@ def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path
         words.append(f"corpora.sources.{name.partition('.')[0]}.path={tmp_path / name}")
     question = read_question(words)
     (line,) = short_texts(question, planned_runs(estimate(question)))
-    reads = "some 90 k tokens in 0.3 MB of text, a run reads 128 k: give more text, fewer steps, or allow_repeats=true"
-    assert line == f"corpora.sources.domain: {reads}"
+    start, end = line.split(", continual-")
+    assert start == "corpora.sources.domain: some 90 k tokens in 0.3 MB of text"
+    # Of the 100 steps of a run for the fit.
+    assert end.endswith("would read 128 k; give more text, fewer steps (continual.steps=70), or allow_repeats=true")
     assert [*short_texts(read_question([*words, "allow_repeats=true"]), [])] == []
 
 
@@ -199,3 +206,29 @@ def test_confirming_with_other_corpora_than_the_plan_has_is_refused(texts: Path,
     write_plan(context, planned_runs(context))
     assert "run cptlaw plan with the corpora.* and data of this command first" in refused(["confirm", *moved], capsys)
     assert "planned with other text or another tokenizer for domain, general" in refused(["confirm", *other], capsys)
+
+
+def test_text_that_is_too_short_names_the_key_of_each_length_at_once() -> None:
+    question = read_question(["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"])
+    active = with_tokens(question, 400_000)
+    with pytest.raises(ConfigError) as refused_plan:
+        goal_of(question).runs(active)
+    keys = [re.findall(r"fewer steps \((\S+)=(\d+)\)", line) for line in refused_plan.value.lines]
+    assert [key for ((key, _),) in keys] == ["pretrain.steps", "target.steps", "target.steps"]
+    given = [f"{key}={min(int(of) for ((other, of),) in keys if other == key)}" for ((key, _),) in keys[:2]]
+    words = ["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"]
+    fewer = read_question([*words, *given])
+    assert goal_of(fewer).runs(with_tokens(fewer, 400_000))
+    slow = read_question([*words, "mixture.domain_ratio=[0.5]", "variants.slow={continual: {steps: 900}}"])
+    lines = list(supply_problems(grid_runs(estimate(slow)), with_tokens(slow, 400_000)))
+    assert any("(variants.slow.continual.steps=312)" in line for line in lines)
+
+
+def with_tokens(question: Question, tokens: int) -> Context:
+    """The context of a question before prepare, with so many tokens to train on in each corpus."""
+    context = estimate(question)
+    short = {
+        name: dataclasses.replace(corpus, tokens={"train": tokens, "validation": 1000})
+        for name, corpus in context.manifest.corpora.items()
+    }
+    return dataclasses.replace(context, given_manifest=dataclasses.replace(context.manifest, corpora=short))
