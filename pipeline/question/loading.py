@@ -255,10 +255,21 @@ def _override_problems(overrides: Sequence[str], first: Exception) -> list[str]:
             try:
                 _composed([*valid, word])
             except REFUSED as error:
-                lines += _word_problems(word, error)
+                is_judged = word in selections or len(valid) == len(selections) or not _may_be_defined(word)
+                lines += _word_problems(word, error) if is_judged else []
             else:
                 valid += [word] * (word in selections)
     return list(dict.fromkeys(lines)) or [one_line(first)]
+
+
+def _may_be_defined(word: str) -> bool:
+    """Whether a key and its value are allowed below a name, or in a list, that a file which is not found could have."""
+    try:
+        override = parsed(word)
+        key, value = override.key_or_group, override.value()
+    except REFUSED:
+        return False
+    return type_of(key) is not None and not list(value_problems(key, value))
 
 
 def _word_problems(word: str, error: Exception) -> list[str]:
@@ -293,8 +304,19 @@ def _word_problems(word: str, error: Exception) -> list[str]:
     if "is not a subclass" in str(error) and (index := re.match(r"(.+?)\.\d+(\.|$)", key)):
         return [f"{key}: the list has no such element; give the whole list, {index[1]}=[...]"]
     if isinstance(error, HydraException | OmegaConfBaseException):
-        return [one_line(error)]
+        return [_absent_name(key, one_line(error))]
     return [f"{word}: {one_line(error)}; an element of a list is KEY.0, KEY.1, ..., or give the whole list, KEY=[...]"]
+
+
+def _absent_name(key: str, line: str) -> str:
+    """A line about a key; where a name that a user chooses is not there, what else is wrong, or how to add it."""
+    absent, is_absent, _ = line.partition(": no such key")
+    if not is_absent or absent == key or type_of(absent) is None:
+        return line
+    if type_of(key) is None:
+        return f"{key}{is_absent}{suggested_key(key)}"
+    section, _, name = absent.rpartition(".")
+    return f"{line}; to add it give {section}={{{name}: ...}}" if re.fullmatch("|".join(FREE_NAMES), section) else line
 
 
 def _deletion_problem(key: str) -> str:

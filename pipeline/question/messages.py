@@ -156,8 +156,29 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def suggested_key(key: str, schema: type = Question) -> str:
-    """A suggestion of the closest key."""
-    return nearest(key, [name for name, *_ in keys_of(schema)])
+    """A suggestion of the closest key, with the user's own names in it.
+
+    >>> suggested_key("corpora.sources.general.pth")
+    '; did you mean corpora.sources.general.path?'
+    """
+    known = [_with_names_of(key, name) for name, *_ in keys_of(schema)]
+    section, _, last = key.rpartition(".")
+    if section and last not in {name.rpartition(".")[2] for name in known}:
+        beside = {name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section}
+        if close := difflib.get_close_matches(last, sorted(beside), 1, 0.5):
+            return f"; did you mean {section}.{close[0]}?"
+    # A name that a user chooses is known as any other is, but not there.
+    return "" if key in known else nearest(key, known)
+
+
+def _with_names_of(key: str, known: str) -> str:
+    """A known key with the names that `key` has in place of *, as far as they agree."""
+    names, given = known.split("."), key.split(".")
+    for number, (name, own) in enumerate(zip(names, given)):
+        if name not in ("*", own):
+            break
+        names[number] = own
+    return ".".join(names)
 
 
 def keys_of(schema: type = Question, prefix: str = "") -> Iterator[tuple[str, type, Field[Any]]]:

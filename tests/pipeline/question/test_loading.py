@@ -198,6 +198,29 @@ def test_overrides_that_hydra_refuses_are_named_at_once() -> None:
     assert [line.split(":")[0] for line in error.value.lines] == ["model", "continual.steps", "goal.share"]
 
 
+def test_a_misspelt_key_below_a_name_is_answered_with_that_name() -> None:
+    suggested = {
+        "corpora.sources.general.pth=a": "corpora.sources.general.pth: no such key; did you mean "
+        "corpora.sources.general.path?",
+        "law.dcpt.frm=2": "law.dcpt.frm: no such key; did you mean law.dcpt.from_step?",
+        "corpora.sources.law.path=a": "corpora.sources.law: no such key; to add it give corpora.sources={law: ...}",
+        "corpora.sources.law.pth=a": "corpora.sources.law.pth: no such key; did you mean corpora.sources.law.path?",
+    }
+    for word, line in suggested.items():
+        with pytest.raises(ConfigError) as error:
+            read_question(["experiment=own", word])
+        assert error.value.lines == [line]
+
+
+def test_keys_that_a_missing_experiment_could_define_are_not_judged() -> None:
+    wrong = ["experiment=owm", "corpora.sources.domain.path=a", "corpora.sources.domain.pth=a", "goal.tolerance=b"]
+    with pytest.raises(ConfigError) as error:
+        read_question(wrong)
+    starts = ["experiment: 'owm' does not exist", "corpora.sources.domain.pth: no such key", "goal.tolerance: Value"]
+    assert [line.startswith(start) for line, start in zip(error.value.lines, starts, strict=True)] == [True] * 3
+    assert error.value.lines[0].endswith("did you mean own?")
+
+
 INSIDE_A_LIST = {
     "[{share: abc}]": ["[0].share: Value 'abc' of type 'str' could not be converted to Float"],
     "[{share: 0.5}, {steps: 3.5}]": ["[1].steps: Value '3.5' of type 'float' could not be converted to Integer"],
