@@ -29,7 +29,7 @@ def training_batches(
         tokens = np.empty((len(position), spec.sequence_length + 1), dtype=np.int64)
         for number, name in enumerate(sampler.corpora):
             rows = np.flatnonzero(corpus == number)
-            tokens[rows] = stores[name].batch("train", position[rows], spec.sequence_length)
+            tokens[rows] = _windows(stores[name], "train", position[rows], spec)
         tokens = _objective(tokens, local, spec, next(iter(stores.values())).vocabulary, spec.seed)
         yield from torch.from_numpy(tokens).split(spec.global_batch // group.count)
 
@@ -59,8 +59,15 @@ def store_of(manifest: Manifest, corpus: str, fingerprint: str) -> TokenStore:
 def validation_windows(store: TokenStore, spec: RunSpec) -> torch.Tensor:
     """Fixed validation windows of a corpus, (count, T + 1) token ids, or (count, 2, T) with fixed masks."""
     positions = store.validation_positions(spec.validation_windows, spec.sequence_length)
-    tokens = store.batch("validation", positions, spec.sequence_length)
+    tokens = _windows(store, "validation", positions, spec)
     return torch.from_numpy(_objective(tokens, np.arange(len(tokens)), spec, store.vocabulary, seed=0))
+
+
+def _windows(store: TokenStore, split: str, positions: np.ndarray, spec: RunSpec) -> np.ndarray:
+    tokens = store.batch(split, positions, spec.sequence_length)
+    if spec.separator_first:
+        tokens[:, 0] = store.meta.end_of_text
+    return tokens
 
 
 def _sampler(stores: Mapping[str, TokenStore], spec: RunSpec) -> Sampler:

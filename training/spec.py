@@ -142,6 +142,8 @@ class RunSpec:
     """How the losses of the corpora are weighted; None: equally. The mixture decides what is read."""
     phases: tuple[MixturePhase, ...] = ()
     """The mixtures that follow `mixture`, in order."""
+    separator_first: bool = False
+    """Whether the first token of a sequence, which is context alone, is replaced by the token between documents."""
 
     @property
     def mixtures(self) -> list[tuple[int, int, dict[str, str]]]:
@@ -207,6 +209,8 @@ def _fields(value: Any) -> dict[str, Any]:
         del fields["reweighting"]
     if fields.get("phases") == ():
         del fields["phases"]
+    if fields.get("separator_first") is False:
+        del fields["separator_first"]
     return fields
 
 

@@ -9,7 +9,7 @@ from pipeline.question.schema import ModelConfig
 from pipeline.study.context import Context
 from training.corpora.hub import hub_reason
 from training.corpora.locations import first_line
-from training.corpora.tokenizer import load_tokenizer
+from training.corpora.tokenizer import declared_ends, declared_separator, load_tokenizer
 from training.spec import Architecture, Objective, SpecError
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
@@ -75,6 +75,21 @@ def objective_of(context: Context) -> Objective:
         mask = load_tokenizer(manifest.tokenizer_path).mask_token_id if manifest.tokenizer else None
         token = mask if isinstance(mask, int) else token
     return dataclasses.replace(question.objective, mask_token=token)
+
+
+def separator_is_first(context: Context) -> bool:
+    """Whether sequences begin with the token between documents: as the key says, else where that is a beginning.
+
+    So it is where the tokenizer declares another end of a document, as Gemma's <bos> and <eos>.
+    """
+    question, manifest = context.question, context.manifest
+    if question.objective.kind != "causal" or question.sequence_start == "text":
+        return False
+    if question.sequence_start == "separator" or not manifest.tokenizer:
+        return question.sequence_start == "separator"
+    begin, end = declared_ends(manifest.tokenizer_path)
+    separator = question.corpora.tokenizer.separator or declared_separator(manifest.tokenizer_path)
+    return separator is not None and separator == begin != end
 
 
 def directory_of(model: ModelConfig) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 
-from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
+from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, separator_is_first, with_rope_theta
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.data import data_folder
 from pipeline.question.design import with_peak
@@ -289,5 +289,6 @@ def _spec(
         validation_windows=question.validation_windows,
         objective=objective_of(context),
         boundaries=question.boundaries,
+        separator_first=context.once(separator_is_first),
     )
     return within_budget(spec, question.evaluation_budget if budget is None else budget)

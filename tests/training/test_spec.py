@@ -31,6 +31,7 @@ def test_every_field_changes_the_hash(spec):
         "first_sequence": 8,
         "reweighting": Reweighting("ab"),
         "phases": (MixturePhase(8, {"general": "1", "code": "0"}),),
+        "separator_first": True,
     }
     assert set(changed) == {field.name for field in dataclasses.fields(RunSpec)}
     hashes = {dataclasses.replace(spec, **{name: value}).hash for name, value in changed.items()}

@@ -146,11 +146,24 @@ def tokenizer_fingerprint(folder: str | os.PathLike[str]) -> str:
 
 def declared_separator(folder: str | os.PathLike[str]) -> str | None:
     """The token between documents that the tokenizer_config.json of a directory names under SEPARATOR, if any."""
+    return _declared(folder, SEPARATOR)[0]
+
+
+def declared_ends(folder: str | os.PathLike[str]) -> tuple[str | None, str | None]:
+    """The tokens before and after a document that the tokenizer_config.json of a directory names, if any."""
+    begin, end = _declared(folder, "bos_token", "eos_token")
+    return begin, end
+
+
+def _declared(folder: str | os.PathLike[str], *keys: str) -> list[str | None]:
     try:
-        separator = read_json(Path(folder) / "tokenizer_config.json").get(SEPARATOR)
+        config = read_json(Path(folder) / "tokenizer_config.json")
     except (OSError, FileError):
-        return None
-    return separator if isinstance(separator, str) else None
+        config = {}
+    tokens = [config.get(key) for key in keys]
+    # Some files say how a token is stripped, beside its text.
+    tokens = [token.get("content") if isinstance(token, dict) else token for token in tokens]
+    return [token if isinstance(token, str) else None for token in tokens]
 
 
 def end_of_text_id(tokenizer: PreTrainedTokenizerFast, separator: str | None = None) -> int:

@@ -62,6 +62,10 @@ class Question:
     """Which tokens are predicted."""
     boundaries: Annotated[str, one_of("none", "documents")] = "none"
     """none: attention crosses the documents of a sequence; documents: it stays within each."""
+    sequence_start: Annotated[str, one_of("auto", "text", "separator")] = "auto"
+    """First token of a sequence, which is context alone. text: what precedes the rest; separator: the token between
+    documents, without which models like Gemma 3 lose a nat per token; auto: that for models whose documents are
+    preceded by it, <bos>, else text."""
     dense: dict[str, str] = field(default_factory=dict)
     """Domain -> model whose runs on it are evaluated on the whole grid (policy dense), to compare policies."""
     transfer_steps: list[Steps] = field(default_factory=list)

@@ -1,10 +1,13 @@
 """Models by shape, directory and hub name, and their kept weights."""
 
 import dataclasses
+import json
 import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import huggingface_hub.constants
 import pytest
@@ -12,7 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.goals.registry import read_question
-from pipeline.plan.model_shape import configuration_of, directory_of
+from pipeline.plan.model_shape import configuration_of, directory_of, separator_is_first
 from pipeline.plan.prepared_corpora import prepare_corpora
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import preset
@@ -132,3 +135,24 @@ def test_a_hub_that_does_not_give_a_model_says_what_to_do(
             directory_of(ModelConfig(name="hf", path=name))
         if name != "a/closed":
             server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("words", "config", "first"),
+    [
+        ([], {"bos_token": "<bos>", "eos_token": "<eos>", "document_separator": "<bos>"}, True),
+        ([], {"bos_token": {"content": "<bos>"}, "eos_token": "<eos>", "document_separator": "<bos>"}, True),
+        ([], {"bos_token": "<bos>", "eos_token": "<eos>"}, False),
+        ([], {"bos_token": "<end>", "eos_token": "<end>", "document_separator": "<end>"}, False),
+        (["corpora.tokenizer.separator=<bos>"], {"bos_token": "<bos>", "eos_token": "<eos>"}, True),
+        (["sequence_start=text"], {"bos_token": "<bos>", "eos_token": "<eos>", "document_separator": "<bos>"}, False),
+        (["sequence_start=separator"], {}, True),
+    ],
+)
+def test_sequences_begin_with_the_separator_of_models_whose_documents_do(
+    words: list[str], config: dict[str, Any], first: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    manifest = SimpleNamespace(tokenizer="known", tokenizer_path=tmp_path)
+    context: Any = SimpleNamespace(question=read_question(["experiment=quickstart", *words]), manifest=manifest)
+    assert separator_is_first(context) == first
