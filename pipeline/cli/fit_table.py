@@ -29,6 +29,7 @@ from pipeline.cli.points_file import (
 )
 from pipeline.cli.words import checked_settings, print_line, update_settings
 from pipeline.question.messages import ConfigError, describe_keys, key_table
+from pipeline.study.number_format import coefficient
 from training.durable import write_whole
 from training.keys import Count, Seed, between
 from training.run import Exit
@@ -222,9 +223,9 @@ def parameter_table(fitted: Fit, named: str) -> Table:
     units = {one.name: one.unit for one in (*fitted.equation.parameters, LAMBDA)}
     intervals, known = (fitted.intervals(), fitted.identified) if len(fitted.draws) else ({}, {})
     for name, value in fitted.params.items():
-        between = " to ".join(f"{side:.4g}" for side in intervals.get(name, ()))
+        between = " to ".join(map(coefficient, intervals.get(name, ())))
         pinned = "given" if name in fitted.fixed else {True: "yes", False: "no", None: "not known"}[known.get(name)]
-        table.add_row(name, units.get(name, ""), f"{value:.4g}", between, pinned)
+        table.add_row(name, units.get(name, ""), coefficient(value), between, pinned)
     return table
 
 

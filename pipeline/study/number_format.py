@@ -53,6 +53,15 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.1f}".removesuffix(".0") + "%"
 
 
+def coefficient(value: float) -> str:
+    """A parameter of a law in four digits; what is below 1e-12 is the solver's way to write 0.
+
+    >>> coefficient(0.123456), coefficient(-5.7e-27)
+    ('0.1235', '0')
+    """
+    return f"{value:.4g}" if abs(value) >= 1e-12 else "0"
+
+
 def quantity(count: float) -> str:
     """A count of tokens, parameters or operations, three digits and a unit.
 

@@ -16,7 +16,7 @@ from pipeline.show.tables import cost_rows
 from pipeline.study.artifacts import Corpora, RecommendedRun
 from pipeline.study.fitted_points import first_step
 from pipeline.study.folder import StudyError
-from pipeline.study.number_format import duration, percent
+from pipeline.study.number_format import coefficient, duration, percent
 from training.parameters import model_size
 
 _SPLITS = {
@@ -87,9 +87,9 @@ def _parameters(evidence: Evidence) -> list[Table]:
             for name, value in fit.params.items():
                 known = ("no bootstrap", "not known")
                 if name in intervals:
-                    between = " to ".join(f"{side:.4g}" for side in intervals[name])
+                    between = " to ".join(map(coefficient, intervals[name]))
                     known = (between, "yes" if identified[name] else "no")
-                rows.append([named, name, units.get(name, ""), f"{value:.4g}", *known])
+                rows.append([named, name, units.get(name, ""), coefficient(value), *known])
         columns = ["law", "parameter", "unit", "value", "90% interval", "identified"]
         tables.append(Table(f"Parameters, loss on {corpus}", columns, rows, left=3))
     columns = ["loss on", "law", "points", "runs", "from step", "from ratio", "R²", "mean error, nats"]
