@@ -12,7 +12,7 @@ from typing import TextIO
 
 from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
 from pipeline.launch.exit_codes import exit_code_of
-from pipeline.question.messages import ConfigError
+from pipeline.question.messages import ConfigError, MissingError
 from pipeline.show.console import LineConsole
 from training.run import Exit
 
@@ -39,6 +39,8 @@ def run_verb(verb: str, words: list[str], debug: bool, loaded: Callable[[], obje
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
             return Exit.RUN_ME_AGAIN
+        if isinstance(error, MissingError):
+            error = import_module("pipeline.cli.verbs").with_first_step(error)
         known = exit_code_of(error)
         if debug and known is None:
             raise

@@ -24,7 +24,7 @@ from pipeline.launch.launcher import LAUNCHERS, launch
 from pipeline.plan.validation_documents import choose_validation
 from pipeline.plan.write import write_plan
 from pipeline.question.loading import selects_file
-from pipeline.question.messages import ConfigError
+from pipeline.question.messages import ConfigError, MissingError
 from pipeline.question.schema import Question
 from pipeline.show.report.page import refuse_without_plotly
 from pipeline.show.terminal import answer_line, print_items
@@ -33,6 +33,7 @@ from pipeline.steps import (
     STEPS,
     answered_questions,
     go_on,
+    has_trained,
     open_runs,
     planned_now,
     print_answer,
@@ -83,6 +84,8 @@ def run_words(
         folder = study_of(question).folder
         add = f"cptlaw import LOG name={question.name} studies={question.studies} adds runs"
         raise StudyError(f"{folder}: its runs were imported, {verb} cannot train more; {add}, cptlaw fit {folder} fits")
+    if verb in (*_KEEPING, "refine") and not (study_of(question).folder / "points.parquet").exists():
+        study_of(question).read_plan()  # Refuses a study that was never planned.
     loaded()
     if question.rehearsal:
         about = f"{question.name}: {question.marked('the same steps in small, whose numbers say nothing')}"
@@ -186,6 +189,33 @@ def _study_word(word: str) -> str:
 def carry_out(verb: str, question: Question, console: Console) -> Exit:
     """Carry out a step, or another verb."""
     return STEPS[verb].run(context_of(question), console) if verb in STEPS else FUNCTIONS[verb](question, console)
+
+
+def with_first_step(error: MissingError) -> StudyError:
+    """The error with the first step that is left in place of the one that makes the missing file."""
+    with contextlib.suppress(ConfigError, StudyError):
+        context = context_of(question_of_study(error.folder, [], again=False))
+        if context.plan and error.verb in STEPS:
+            return MissingError(error.path, _first_left(context, error.verb), error.folder)
+    return error
+
+
+def _first_left(context: Context, verb: str) -> str:
+    """The first step from train to that of a verb which is not done; that of the verb, where it alone is left."""
+    done = {"train": _is_trained, "fit": _is_fitted}
+    names = steps_between("train", verb) if verb in [*STEPS][[*STEPS].index("train") :] else [verb]
+    return next((name for name in names if not done.get(name, STEPS[name].is_done)(context)), verb)
+
+
+def _is_trained(context: Context) -> bool:
+    return has_trained(context) or any(run.imported for run in context.plan)
+
+
+def _is_fitted(context: Context) -> bool:
+    """Whether laws are fitted, of any domain; methods for mixture weights fit theirs as they recommend."""
+    folder = context.study.folder
+    fits = (file for pattern in ("fits/*.json", "answers/*/fits/*.json") for file in folder.glob(pattern))
+    return context.question.goal_kind.many_domains or any(fits)
 
 
 def prepare_validation(question: Question, console: Console) -> Exit:

@@ -29,6 +29,14 @@ class StudyError(ValueError):
     """A study folder, or another file of the user, that cannot be used; one line."""
 
 
+class MissingError(StudyError):
+    """A file of a study that a step has yet to make."""
+
+    def __init__(self, path: Path, verb: str, folder: Path) -> None:
+        super().__init__(f"{path}: missing; run cptlaw {verb} first")
+        self.path, self.verb, self.folder = path, verb, folder
+
+
 def _beginning(word: re.Match[str]) -> str:
     return f"{word[0][:100]}... ({len(word[0]):,} characters)"
 

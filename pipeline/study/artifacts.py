@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Self, TypeVar
 
 from annotated_types import Interval as Bounds
 
+from pipeline.question.messages import MissingError
 from pipeline.question.schema import GoalConfig, TargetConfig
 from pipeline.study.folder import Study, StudyError
 from training.durable import FileError, read_record, write_whole
@@ -54,7 +55,7 @@ class Artifact:
         try:
             return read_record(path, cls, cls.SCHEMA)
         except FileNotFoundError:
-            raise StudyError(f"{path}: missing; run cptlaw {cls.VERB} first") from None
+            raise MissingError(path, cls.VERB, study.folder) from None
         except FileError as error:
             raise StudyError(f"{error}; run cptlaw {cls.VERB} again") from None
 

@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 from fitting import with_areas
 from fitting.schedule import Schedule
+from pipeline.question.messages import MissingError
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Corpora
 from pipeline.study.folder import PlannedRun, Study, StudyError
@@ -123,7 +124,7 @@ def points_of(path: Path) -> pd.DataFrame:
     try:
         table, metadata = read_parquet(path, TEXT)
     except FileNotFoundError:
-        raise StudyError(f"{path}: missing; run cptlaw collect first") from None
+        raise MissingError(path, "collect", path.parent) from None
     except FileError as error:
         raise StudyError(f"{error}; run cptlaw collect again") from None
     schema = metadata.get(b"cptlaw.points")

@@ -19,6 +19,7 @@ from fitting.law_average import AVERAGE, LEAST_LOSS, laws_that_count
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from fitting.uncertainty.misfit import NEXT, log_errors
+from pipeline.question.messages import MissingError
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.collect import read_parquet
 from pipeline.study.fitted_points import law_on, open_columns, points_digest, points_for, selected
@@ -180,7 +181,7 @@ def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
             except PointsError as error:
                 raise StudyError(f"{path}: {error}; run cptlaw fit again") from None
     if not fits[corpora[0]]:
-        raise StudyError(f"{fit_file(study, corpora[0], next(iter(question.law)))}: missing; run cptlaw fit first")
+        raise MissingError(fit_file(study, corpora[0], next(iter(question.law))), "fit", study.folder)
     return fits
 
 
@@ -260,7 +261,7 @@ def read_back_test(study: Study) -> pd.DataFrame:
     try:
         table, _ = read_parquet(path, ("run", *HELD_OUT[-3:]))
     except FileNotFoundError:
-        raise StudyError(f"{path}: missing; run cptlaw fit first") from None
+        raise MissingError(path, "fit", study.folder) from None
     except FileError as error:
         raise StudyError(f"{error}; run cptlaw fit again") from None
     if lacking := [name for name in HELD_OUT if name not in table]:

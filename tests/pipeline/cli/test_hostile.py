@@ -55,6 +55,20 @@ def everything(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_a_verb_given_too_early_names_the_first_step_that_is_left(study: Study, capsys) -> None:
+    left = {"recommend": "recommendation.json", "fit": "fits", "collect": "points.parquet", "train": "runs"}
+    for step, name in left.items():
+        path = study.folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        line = refused(["export", str(study.folder), "format=trl"], capsys, 3)
+        assert f"missing; run cptlaw {step} first" in line
+    assert "missing; run cptlaw train first" in refused(["recommend", str(study.folder)], capsys, 3)
+    for verb in ("fit", "recommend", "confirm", "refine"):
+        line = refused([verb, f"studies={study.folder.parent}", "name=never"], capsys, 3)
+        assert "never/plan.jsonl: missing; run cptlaw plan" in line
+        assert line.rstrip().endswith(f"studies here: {study.folder}")
+
+
 @pytest.mark.parametrize("name", [NAMES[0], NAMES[4], NAMES[5], ""])
 def test_a_name_that_is_no_name(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quoted = "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
