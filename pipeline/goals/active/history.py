@@ -69,7 +69,7 @@ class DesignRound:
         """What is spent and known, the next runs, and what they should bring, in a line."""
         known = "nothing measured yet"
         if self.half_width is not None and self.answer is not None:
-            known = f"domain ratio {self.answer:.3f} ± {self.half_width:.3f} (90%), tolerance {self.tolerance:g}"
+            known = f"domain ratio {self.answer:.3f} ± {self.half_width:.3f} (90%), design.tolerance={self.tolerance:g}"
             if self.chosen and not self.more and self.half_width <= self.tolerance:
                 known += ", which a second round has to agree with"
         spent = f"round {self.round}: {self.spent:.2g} of {self.budget:.2g} {self.unit} spent"

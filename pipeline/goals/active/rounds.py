@@ -215,7 +215,7 @@ def plan_lines(context: Context) -> list[str]:
     question, chosen, unit_ = context.question, chosen_runs(context), context.once(unit)
     begun = f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} {unit_}" if chosen.rounds else "first round"
     beside = "" if question.model.path else " beside the target's pre-training"
-    known = f"more rounds follow until the domain ratio is known within {question.design.tolerance:g}"
+    known = f"more rounds follow until the domain ratio is known within design.tolerance={question.design.tolerance:g}"
     return [f"{begun}; {known}, at most {context.once(budget):.2g} {unit_}{beside}"]
 
 
@@ -292,7 +292,7 @@ def _round(
     reason = proposal.reason
     enough = next((n for n, width in enumerate(proposal.half_width, 1) if width <= added.tolerance), len(made))
     if enough < len(made) and not (more or certain or _one_a_worker(question)):
-        made, reason = made[:enough], f"{reason}; the first {enough} of them should reach the tolerance"
+        made, reason = made[:enough], f"{reason}; the first {enough} of them should reach design.tolerance"
     return dataclasses.replace(added, chosen=made, reason=reason)
 
 

@@ -58,7 +58,8 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     ]
     if longest:
         times = f"{steps / longest:.3g} times the steps of" if steps != longest else "as many steps as"
-        line = f"horizon: that run has {times} the longest run for the fit"
+        run = "longest run that may be chosen for the fit" if active else "longest run for the fit"
+        line = f"horizon: that run has {times} the {run}"
         if steps > longest:
             laws = laws_that_count(question.law, steps / longest)
             width = float(half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else "law")[0])

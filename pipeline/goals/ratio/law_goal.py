@@ -113,7 +113,7 @@ class LawGoal(Goal):
 
     def _recommended(self, context: Context, log: Log) -> tuple[float, float] | None:
         """The recommended ratio and the half-width of its interval, by fits to all points so far."""
-        log("the tolerance seems to be reached; fitting the laws to all points, to see what cptlaw recommend says")
+        log("design.tolerance seems to be reached; fitting the laws to all points, to see what cptlaw recommend says")
         try:
             collect(context.study, context.question.corpora.general)
             self.fit(context.fresh(), log)

@@ -89,7 +89,7 @@ def test_rounds_end_at_the_tolerance(ended: tuple[Context, Study]) -> None:
     assert {run.name for run in study.read_plan() if run.role == "fit"} == {*names}
     models = {run.model for one in rounds for run in one.chosen} | {"qwen2-0.7m"}
     assert {run.model for run in study.read_plan() if run.role == "pretrain"} == models
-    assert "tolerance reached" in rounds[-1].line()
+    assert "(90%), design.tolerance=0.006; tolerance reached" in rounds[-1].line()
     assert next_round(setting) is None
 
 
@@ -178,7 +178,7 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     assert ratio == (content.mixture or {})["code"]
     assert half_width == pytest.approx(((content.high or 0) - (content.low or 0)) / 2)
     assert 0.0 < half_width < 0.3
-    assert "the tolerance seems to be reached" in lines[0]
+    assert "design.tolerance seems to be reached" in lines[0]
     (line,) = goal.what_would_sharpen(context.fresh(), content, list)
     assert line.endswith(f"design.tolerance is 0.006: cptlaw refine {study.folder} trains what should narrow it most")
     assert not [*goal.what_would_sharpen(asking(context, tolerance=0.5), content, list)]
