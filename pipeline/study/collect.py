@@ -248,6 +248,7 @@ def _read_points(files: list[tuple[str, Path]], is_imported: bool) -> pd.DataFra
     try:
         # One parse for all files: opening a parser for each of thousands costs more than the reading.
         table = arrow_json.read_json(pa.BufferReader(buffer.getvalue()), parse_options=options)
+        table.validate(full=True)  # Bytes that are no UTF-8.
         whole = table.num_rows == sum(counts) and not any(column.null_count for column in table.columns)
     except pa.ArrowInvalid:
         table, whole = None, False

@@ -170,6 +170,7 @@ WRONG_POINTS = {
     "list": "[]",
     "nothing": "null",
     "brackets": "[" * 100_000,
+    "bytes that are no text": json.dumps({**POINT, "corpus": "co\udc9ee"}, ensure_ascii=False),
 }
 
 
@@ -178,7 +179,7 @@ def test_points_of_a_stranger(study: Study, capsys: pytest.CaptureFixture[str]) 
     whole = points.read_text()
     (study.folder / "points.parquet").unlink()
     for name, line in WRONG_POINTS.items():
-        points.write_text(whole + line + "\n")
+        points.write_bytes((whole + line + "\n").encode(errors="surrogateescape"))
         error = refused(["collect", str(study.folder)], capsys, 3)
         assert f"{points} line" in error, name
         assert error.endswith(f"delete runs/{points.parent.name} to train it again"), name
