@@ -18,6 +18,7 @@ from pipeline.plan.memory import memory_lines
 from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
 from pipeline.plan.runs import by_domain, estimate
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
+from pipeline.question.data import same_texts
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.report.pages import write_pages
@@ -46,7 +47,7 @@ def prepare(context: Context, console: Console) -> Exit:
     short = [f"note: {line}" for line in short_texts(question, runs)] if runs else []
     study.folder.mkdir(parents=True, exist_ok=True)
     refuse_read_only(study)
-    print_items(short, console)
+    print_items([*same_texts(question), *short], console)
     if (code := launcher_of(question).prepare(context, console)) is not None:
         return code
     prepare_corpora(question, console.print, console)
@@ -67,7 +68,7 @@ def plan(context: Context, console: Console) -> Exit:
         context = estimate(question)
         runs = goal.runs(context)
     notes = goal.plan_notes(context, runs)
-    print_items([*question.rehearsal_changes, *notes.asked], console)
+    print_items([*question.rehearsal_changes, *same_texts(question), *notes.asked], console)
     console.print(cost_table(context, runs))
     notes_on_cost = (of(runs, question) for of in (cost.evaluation_note, cost.variant_note, cost.sharing_note))
     for note in filter(None, (*notes_on_cost, *memory_lines(question, runs))):

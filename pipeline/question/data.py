@@ -1,14 +1,17 @@
-"""Where the prepared corpora of a question are."""
+"""Where the text and the prepared corpora of a question are."""
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.question.schema import Question
 from training.corpora.listing import ENDINGS
 from training.corpora.locations import is_url
+from training.corpora.source import Source
 
 
 def below(folder: str, path: str) -> str:
@@ -26,6 +29,26 @@ def real_file(path: str) -> str:
     real = os.path.realpath(path)
     is_link = not is_url(path) and Path(path).is_symlink() and Path(path).is_file()
     return real if is_link and real.lower().endswith(ENDINGS) else path
+
+
+def same_texts(question: Question) -> Iterator[str]:
+    """A note for each two corpora that are the same text, so that no ratio of them changes what a run reads."""
+    corpora, base = question.corpora, Path(question.data).parent.resolve()
+
+    def text_of(name: str) -> Source:
+        source = corpora.sources[name]
+        path = source.path and _spelled(below(corpora.folder, source.path), base)
+        return dataclasses.replace(source, path=path or "", max_bytes=None, validation=None)
+
+    for one, other in itertools.combinations(corpora.sources, 2):
+        text = text_of(one)
+        has_text = text.path or text.name or text.kind == "installed-python"
+        if text.kind != "generated" and has_text and text == text_of(other):
+            where = f", {corpora.sources[one].path}" if text.path else ""
+            yield (
+                f"note: corpora.sources.{one} and corpora.sources.{other} are the same text{where}: no ratio of them "
+                "changes what a run learns; give another text for one of them"
+            )
 
 
 def data_folder(question: Question) -> Path:

@@ -16,6 +16,7 @@ from pipeline.plan.prepared_corpora import prepare_corpora, progress_bar, short_
 from pipeline.plan.runs import data_folder, estimate, grid_runs, planned_runs
 from pipeline.plan.token_supply import supply_problems
 from pipeline.plan.write import write_plan
+from pipeline.question.data import same_texts
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.steps import next_steps
@@ -222,6 +223,22 @@ def test_text_that_is_too_short_names_the_key_of_each_length_at_once() -> None:
     slow = read_question([*words, "mixture.domain_ratio=[0.5]", "variants.slow={continual: {steps: 900}}"])
     lines = list(supply_problems(grid_runs(estimate(slow)), with_tokens(slow, 400_000)))
     assert any("(variants.slow.continual.steps=312)" in line for line in lines)
+
+
+def test_corpora_of_the_same_text_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "prose").mkdir()
+    (tmp_path / "law.jsonl").write_text("")
+    both = [f"corpora.sources.{name}.path=" for name in ("general", "domain")]
+    words = ["experiment=own", f"data={tmp_path}/data", f"studies={tmp_path}"]
+    same = [*words, f"{both[0]}{tmp_path}/prose", f"{both[1]}{tmp_path}/prose/"]
+    (line,) = same_texts(read_question(same))
+    assert re.match(
+        r"note: corpora\.sources\.\w+ and corpora\.sources\.\w+ are the same text, .*/prose/?: no ratio", line
+    )
+    assert run(["plan", *same]) == 0
+    assert line in capsys.readouterr().out
+    others = (f"{both[1]}{tmp_path}/law.jsonl", "corpora.sources.domain.where={lang: [en]}")
+    assert [[*same_texts(read_question([*same, other]))] for other in others] == [[], []]
 
 
 def with_tokens(question: Question, tokens: int) -> Context:
