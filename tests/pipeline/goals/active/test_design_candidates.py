@@ -188,7 +188,7 @@ def test_no_more_runs_than_should_reach_the_tolerance(tmp_path: Path) -> None:
     assert len(widths) == 8
     few = first_round(setting_of(tmp_path, "design.batch=8", f"design.tolerance={widths[2] + 1e-9}"))
     assert few.chosen == many.chosen[:3]
-    assert few.reason.endswith("the first 3 of them should reach the tolerance")
+    assert few.reason.endswith("the first 3 of them should reach design.tolerance")
 
 
 def test_without_a_budget_it_is_the_cost_of_the_grid(tmp_path: Path) -> None:
