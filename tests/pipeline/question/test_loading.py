@@ -23,7 +23,7 @@ from pipeline.question import loading
 from pipeline.question.messages import ConfigError, describe_keys, keys_of, value_problems
 from pipeline.question.phases import pieces
 from pipeline.question.presets import groups
-from pipeline.study.folder import question_yaml
+from pipeline.study.folder import Study, question_yaml
 from training.run import Exit
 
 GROUPS = sorted(
@@ -408,6 +408,7 @@ def test_a_study_keeps_the_overrides_of_its_answer(
     # Refused, since there is no plan.
     assert run(["recommend", str(tmp_path), *kept]) == 3
     assert load_question(tmp_path / "study.yaml") == load_question(stored)
+    Study(tmp_path).write_plan([])
     monkeypatch.setattr(verbs, "carry_out", lambda verb, question, console: Exit.DONE)
     assert run(["recommend", str(tmp_path), *kept, "seed=3", "retry_failed=true"]) == 0
     assert capsys.readouterr().out.splitlines()[:-1] == [f"kept in study.yaml: {' '.join(kept)}"]

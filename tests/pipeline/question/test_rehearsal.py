@@ -17,7 +17,7 @@ from pipeline.study.folder import question_yaml, study_of
 from tests.conftest import write_text
 from tests.pipeline.small import refused
 
-IN_CI = ("autoscale-paper-bert", "dynamics-paper-open")
+IN_CI = ("autoscale-paper-bert",)
 """Experiments whose rehearsal takes some 20 seconds on two free cores."""
 
 
