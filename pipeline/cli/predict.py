@@ -63,6 +63,9 @@ points=FILE needs no study: a table of the losses of one model on one mixture, w
 
 TESTED = 50.0
 """Times as far as was fitted up to which errors of predictions were measured, docs/performance.md."""
+FAR = 12.0
+"""Times as far as was fitted from which runs of our own were missed."""
+_SEEN = "docs/guide.md#what-should-i-not-trust"
 _TOKENS = Allowed("above 0, up to 1e18, or a list: tokens=[1e9,1e10]", above=0, at_most=1e18)
 
 
@@ -163,6 +166,10 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     if (furthest := max(horizon.values(), default=1.0)) > TESTED:
         unknown = f"{furthest:.3g} times as far as was fitted, and intervals were tested up to {TESTED:.0f} times"
         lines.append(f"not known: {unknown}, so these numbers are no prediction; a longer run for the fit is")
+    elif furthest > FAR:
+        lines.append(
+            f"far: {furthest:.3g} times as far as was fitted, where runs were missed by more than 1% ({_SEEN})"
+        )
     tables, combination = [_table(rows)], dict[str, object]()
     for word in third[-1:]:
         found = _third_losses(laws, Path(word.partition("=")[2]), rows)

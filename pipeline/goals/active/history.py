@@ -69,7 +69,8 @@ class DesignRound:
         """What is spent and known, the next runs, and what they should bring, in a line."""
         known = "nothing measured yet"
         if self.half_width is not None and self.answer is not None:
-            known = f"domain ratio {self.answer:.3f} ± {self.half_width:.3f} (90%), design.tolerance={self.tolerance:g}"
+            half = f"half of its 90% interval {self.half_width:.3f}"
+            known = f"domain ratio {self.answer:.3f}, {half}, design.tolerance={self.tolerance:g}"
             if self.chosen and not self.more and self.half_width <= self.tolerance:
                 known += ", which a second round has to agree with"
         spent = f"round {self.round}: {self.spent:.2g} of {self.budget:.2g} {self.unit} spent"
@@ -82,7 +83,7 @@ class DesignRound:
             for run in self.chosen
         )
         expected = self.chosen[-1].half_width if self.chosen else None
-        return runs if expected is None else f"{runs}; expected ± {expected:.3f}"
+        return runs if expected is None else f"{runs}; expected half of the interval {expected:.3f}"
 
 
 def history_file(study: Study) -> Path:

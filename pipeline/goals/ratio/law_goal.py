@@ -225,7 +225,7 @@ class LawGoal(Goal):
         half_width, asked = (answer.high - answer.low) / 2, question.design.tolerance
         if half_width <= asked:
             return
-        wide = f"the domain ratio is known within ± {half_width:.3f}, design.tolerance is {asked:g}"
+        wide = f"half of the 90% interval of the domain ratio is {half_width:.3f}, design.tolerance is {asked:g}"
         if question.model.path == IMPORTED:
             yield f"{wide}: import more runs, best near this ratio and length"
             return

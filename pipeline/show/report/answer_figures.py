@@ -198,7 +198,10 @@ def rounds(evidence: Evidence) -> Figure | None:
         line(spent, answer, colour),
         dots(spent, answer, colour, 9, hover="after %{x:.3g}: %{y:.3f}"),
     ]
-    keys = [Key("the answer, with its 90% interval", colour, "line"), Key("design.tolerance", GREY, "dashed")]
+    keys = [
+        Key("the answer, with half of its 90% interval to either side", colour, "line"),
+        Key("design.tolerance", GREY, "dashed"),
+    ]
     keys += [Key("expected after the chosen runs", GREY, "ring")] if planned else []
     crossing = evidence.outcome.crossing if evidence.outcome else None
     if crossing is not None:

@@ -58,6 +58,7 @@ def test_a_longer_run_is_farther_and_less_certain(study: Study, capsys) -> None:
         low, high = map(float, re.findall(r"(\d\.\d+) to (\d\.\d+)", printed)[1])
         widths.append(high / low)
         assert ("not known: " in printed) == (steps == 12_000)
+        assert ("far: 30 times as far as was fitted" in printed) == (steps == 1200)
     assert widths[0] < widths[1]
     assert "not known: 300 times as far as was fitted, and intervals were tested up to 50 times" in printed
 

@@ -89,7 +89,7 @@ def test_rounds_end_at_the_tolerance(ended: tuple[Context, Study]) -> None:
     assert {run.name for run in study.read_plan() if run.role == "fit"} == {*names}
     models = {run.model for one in rounds for run in one.chosen} | {"qwen2-0.7m"}
     assert {run.model for run in study.read_plan() if run.role == "pretrain"} == models
-    assert "(90%), design.tolerance=0.006; tolerance reached" in rounds[-1].line()
+    assert ", design.tolerance=0.006; tolerance reached" in rounds[-1].line()
     assert next_round(setting) is None
 
 
