@@ -84,7 +84,8 @@ def run_words(
         folder = study_of(question).folder
         add = f"cptlaw import LOG name={question.name} studies={question.studies} adds runs"
         raise StudyError(f"{folder}: its runs were imported, {verb} cannot train more; {add}, cptlaw fit {folder} fits")
-    if verb in (*_KEEPING, "refine") and not (study_of(question).folder / "points.parquet").exists():
+    asks = verb in _KEEPING or (verb == "refine" and question.goal_kind.design_question)
+    if asks and not (study_of(question).folder / "points.parquet").exists():
         study_of(question).read_plan()  # Refuses a study that was never planned.
     loaded()
     if question.rehearsal:
