@@ -64,7 +64,7 @@ points=FILE needs no study: a table of the losses of one model on one mixture, w
 TESTED = 50.0
 """Times as far as was fitted up to which errors of predictions were measured, docs/performance.md."""
 FAR = 12.0
-"""Times as far as was fitted from which runs of our own were missed."""
+"""Times as far as was fitted from which a line warns: runs of our own were met at 3 times, and missed at 20."""
 _SEEN = "docs/guide.md#what-should-i-not-trust"
 _TOKENS = Allowed("above 0, up to 1e18, or a list: tokens=[1e9,1e10]", above=0, at_most=1e18)
 

@@ -154,6 +154,12 @@ def _running(context: Context) -> int:
 
 
 def question_of(verb: str, rest: list[str]) -> Question:
+    """The question that the words of a verb ask: of the study that they name, with overrides, or a new one.
+
+    Raises:
+        ConfigError: a word that the verb does not take, or a question that is not valid.
+        StudyError: the folder is no study.
+    """
     on_study = VERBS[verb].on_study
     if verb == "tables":
         rest = [_study_word(word) for word in rest]
