@@ -241,7 +241,7 @@ def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:
     if errors.empty:
         return "no law could be judged"
     means = errors.mean().sort_values(kind="stable")
-    best, runs = str(means.index[0]), f"{len(errors)} held-out run{'s' * (len(errors) > 1)}"
+    best, runs = str(means.index[0]), f"{len(errors)} run{'s' * (len(errors) > 1)}"
     mean = {str(law): error_percent(error) for law, error in means.items()}
     if len(means) == 1:
         return f"only {best} could be judged: mean error {mean[best]} of {runs}"

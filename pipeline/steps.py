@@ -180,12 +180,11 @@ def confirm(context: Context, console: Console) -> Exit:
         runs = goal.confirmation_runs(estimated)
         add_to_plan(study, runs)
 
-        def ended() -> bool:
-            return all(study.state(run) == "done" for run in runs)
-
-        if not elsewhere or not ended():
+        if line := goal.why_these(context, runs):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        if not elsewhere or any(study.state(run) != "done" for run in runs):
             code = launch(context, console, runs)
-            if code != Exit.DONE or not ended():
+            if code != Exit.DONE or any(study.state(run) != "done" for run in runs):
                 return code  # DONE: they are queued, and behind them the job that compares.
     print_items(shown(goal.confirm(context.fresh(), runs), context.fresh()), console)
     return Exit.DONE

@@ -137,10 +137,12 @@ def trade_offs(
     level: float = 0.9,
     general_errors: np.ndarray | None = None,
     domain_errors: np.ndarray | None = None,
+    parts: int = 0,
 ) -> TradeOffs:
     """`trade_off` at many tolerances (n,) at once, and the losses at further domain ratios (m,).
 
-    The other parameters are those of `trade_off`. Raises PointsError for columns that a law reads and nobody gave.
+    `parts`: where it is not 0, losses are predicted at the ratio rounded down to one of so many parts, as a mixture is
+    run. The other parameters are those of `trade_off`. Raises PointsError for columns that a law reads and nobody gave.
     """
 
     def at(fit: Fit | LawAverage, name: str, r_d: np.ndarray) -> pd.DataFrame:
@@ -162,7 +164,7 @@ def trade_offs(
         low, high = np.quantile(drawn, tails(level), axis=0)
         infeasible = (last < 0).mean(axis=0)
     shown = np.append(possible, np.ones(len(ratios), dtype=bool))
-    where = np.append(r_d, ratios)[shown]
+    where = np.append(np.floor(r_d * parts) / parts if parts else r_d, ratios)[shown]
     predicted = {}
     for name, fit, errors in (("general", general, general_errors), ("domain", domain, domain_errors)):
         predicted[name] = np.full((3, len(shown)), np.nan)

@@ -31,7 +31,7 @@ HELP = f"""usage: cptlaw export STUDY_FOLDER format=NAME [output=FILE] [devices=
   key=value    changes the study's question, like goal.tolerance=0.05 after recommend with the same
 
 It writes mixture, schedule, peak learning rate, steps, batch, sequence length and optimizer of the recommended run.
-What the trainer cannot express is a comment in the file and a line on stderr.
+What the trainer cannot express, or is left to do, is a comment in the file and a line on stderr.
 """
 
 
@@ -69,25 +69,20 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     missing = [*missing, *never_expressed(plan), *unread]
     run = "predicted" if plan.unknown else "recommended"
     about = [f"{name}: the {run} run of {plan.study}, {plan.tokens:,} tokens, by cptlaw export", *plan.facts]
-    about += [f"not expressed: {line}" for line in missing]
+    about += [f"note: {line}" for line in missing]
     text = "".join(f"# {' '.join(line.split())}\n" for line in about) + text
     if plan.unknown:
         print(plan.unknown, file=sys.stderr)
-    if OTHER_ANSWER in plan.facts:
-        print(f"note: {OTHER_ANSWER}", file=sys.stderr)
-    for line in missing:
-        print(f"not expressed: {line}", file=sys.stderr)
+    for line in [*plan.facts[: bool(output)], *(fact for fact in plan.facts if fact == OTHER_ANSWER), *missing]:
+        print(f"note: {line}", file=sys.stderr)
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, text)
         print_line(console, f"written to {output}")
     else:
         print(text, end="")
-    given = f"give the file to {name}, with the text of the study's corpora in reach"
-    line = (
-        given
-        if output
-        else f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
-    )
+    line = f"train by {output} with {name}, where it finds the text and the model under the paths in that file"
+    if not output:
+        line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
     print(f"next: {line}", file=sys.stderr)
     return Exit.DONE

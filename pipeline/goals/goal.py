@@ -111,6 +111,10 @@ class Goal(ABC):
     def confirmation_runs(self, context: Context) -> list[PlannedRun]:
         """The runs that test the recommendation."""
 
+    def why_these(self, context: Context, runs: Sequence[PlannedRun]) -> str:
+        """Why several runs test one answer; empty: one does, or it is plain."""
+        return ""
+
     def imported_runs(self, context: Context) -> list[PlannedRun]:
         """The runs that test the recommendation where they were trained elsewhere."""
         kind = context.question.goal.kind

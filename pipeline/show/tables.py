@@ -15,6 +15,14 @@ from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 from pipeline.study.number_format import duration, laws_used, percent, quantity, weights_used
 
+SPLITS = {
+    "size": "the largest size",
+    "tokens": "the last third of the tokens",
+    "ratio": "every third ratio",
+    "size-and-tokens": "size and tokens: a larger model, longer runs",
+}
+"""What a split holds out of the fit."""
+
 
 def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
     """What a plan costs, by role and model."""
@@ -25,7 +33,8 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
         gpus_a_run = question.parallel.processes / sharing
         times = _with_known_total([group.seconds and group.seconds * gpus_a_run for group in groups])
     else:
-        times = [group.seconds and group.seconds / count for group in groups] + [wall_seconds(context, runs)]
+        times = [group.seconds and group.seconds / min(count, group.runs) for group in groups]
+        times.append(wall_seconds(context, runs))
     assumed = _with_known_total([group.assumed_seconds for group in groups])
 
     def time(seconds: float | None, without_speed: float | None) -> str:
@@ -41,7 +50,7 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
         for cells, seconds, each, peak, disk in zip(cost_rows(groups), times, assumed, peaks, disks)
     ]
     how = (
-        f"Time of a row: its work over {count} workers of {launcher.threads} thread, at the speed measured here; all: "
+        f"Time of a row: its runs over {count} workers of {launcher.threads} thread, at the speed measured here; all: "
         "a simulated end, with starts and waits, so rows do not sum to it"
     )
     if in_gpu_hours:
@@ -76,7 +85,8 @@ def mean_errors_table(tested: pd.DataFrame) -> Table:
             [str(corpus), str(law), *(error_percent(errors[split]) if split in errors else "" for split in splits)]
         )
     columns = ["corpus", "law", *(split.replace("-", " ") for split in splits)]
-    return Table("mean relative error of held-out runs", columns, rows, left=2)
+    note = "; ".join(f"{split.replace('-', ' ')}: {SPLITS[split]} held out" for split in splits if split in SPLITS)
+    return Table("mean relative error on points held out of the fit", columns, rows, note, left=2)
 
 
 def recommendation_table(content: Recommendation, question: Question) -> Table:

@@ -52,7 +52,7 @@ def test_advice_names_the_law_the_number_and_what_could_not_be_fitted(tried):
     lines = {line.split(" ")[0]: line for line in fitting.advise(tried)}
     assert list(lines) == list(BY)
     assert lines["ratio-pairs"].startswith("ratio-pairs (a ratio that was not run): trust dcpt: mean error ")
-    assert "24 held-out runs (± standard error), against dcpt-l1 (+" in lines["ratio-pairs"]
+    assert "24 runs (± standard error), against dcpt-l1 (+" in lines["ratio-pairs"]
     for line in lines.values():
         assert "; transfer-anchored could not be judged: " in line
         assert "missing columns: loss_before" in line
@@ -70,30 +70,28 @@ def table(errors: dict[str, list[float]]) -> pd.DataFrame:
 
 def test_what_is_within_its_standard_error_is_a_tie_and_the_short_law_is_named():
     (line,) = fitting.advise(table({"dcpt": [0.010, 0.030, 0.020], "dcpt-l1": [0.025, 0.010, 0.028]}))
-    assert "a tie of dcpt (2.00%) with dcpt-l1 (+0.10% ± 1.07%) over 3 held-out runs (± standard error)" in line
+    assert "a tie of dcpt (2.00%) with dcpt-l1 (+0.10% ± 1.07%) over 3 runs (± standard error)" in line
     assert line.endswith("of these dcpt-l1 has the fewest parameters")
 
 
 def test_pairing_sees_a_small_difference_that_every_run_shares():
     first = np.array([0.01, 0.05, 0.002, 0.09])
     (line,) = fitting.advise(table({"dcpt-l1": [*(first + 0.001)], "dcpt": [*-first]}))
-    assert (
-        "trust dcpt: mean error 3.80% of 4 held-out runs (± standard error), against dcpt-l1 (+0.10% ± 0.00%)" in line
-    )
+    assert "trust dcpt: mean error 3.80% of 4 runs (± standard error), against dcpt-l1 (+0.10% ± 0.00%)" in line
 
 
 @pytest.mark.parametrize("errors", [[0.01], [0.01, 0.02]])
 def test_fewer_than_three_runs_rank_nothing(errors: list[float]):
     (line,) = fitting.advise(table({"dcpt": errors, "dcpt-l1": [0.5] * len(errors)}))
     mean = f"{np.mean(errors):.2%}"
-    runs = f"{len(errors)} held-out run{'s' * (len(errors) - 1)}"
+    runs = f"{len(errors)} run{'s' * (len(errors) - 1)}"
     assert line == f"size (a larger size): no ranking over {runs}; mean errors: dcpt {mean}, dcpt-l1 50.00%"
 
 
 def test_laws_are_judged_on_the_points_that_all_predicted():
     both = table({"dcpt": [0.01, 0.01, 0.01, 0.9], "dcpt-l1": [0.02, 0.021, 0.02]})
     (line,) = fitting.advise(both)
-    assert "trust dcpt: mean error 1.00% of 3 held-out runs" in line
+    assert "trust dcpt: mean error 1.00% of 3 runs" in line
 
 
 def test_all_laws_are_fitted_to_the_same_points():

@@ -84,7 +84,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     if unfitted := [name for name in context.question.law if name not in context.fits[general]]:
         yield f"{', '.join(unfitted)}: left out, cptlaw fit says why"
     if laws.tested.empty:
-        yield "no law could be tested on held-out runs; the first one was taken"
+        yield "no law could be tested on points held out of its fit; the first one was taken"
     for corpus in context.corpora:
         weight = laws.weights.get(corpus)
         if weight and (left := [name for name in laws.question.law if name not in weight]):

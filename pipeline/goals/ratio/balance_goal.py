@@ -9,7 +9,7 @@ from fitting.answers.answer import beyond, estimate
 from fitting.answers.grid_minimum import parabola_minima
 from fitting.answers.trade_off import GRID
 from pipeline.goals.ratio.answering_laws import LEVEL, AnsweringLaws, Solution, at_best_peak
-from pipeline.goals.ratio.confirm import Place, minimum_outcome, ratios
+from pipeline.goals.ratio.confirm import minimum_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.ratio.turning_goal import Facts, best_length_and_start, turning_facts
 from pipeline.question.schema import Question
@@ -33,10 +33,6 @@ class BalanceGoal(LawGoal):
         """Turning length, critical point, and what `goal.find` asks for."""
         (turning, lines), (best, more) = turning_facts(laws, answer), best_length_and_start(laws, answer)
         return {**turning, **best}, [*lines, *more]
-
-    def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
-        steps = question.target.steps
-        return [Place(recommendation.target.model, ratio, steps) for ratio in ratios(question, recommendation)]
 
     def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
         interval, weights = (recommendation.low, recommendation.high), _weights(question)

@@ -7,6 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from fractions import Fraction
 from functools import partial
 
 from fitting import Estimate, PointsError
@@ -30,7 +31,7 @@ from pipeline.goals.ratio.answering_laws import (
     mixture_changes,
 )
 from pipeline.goals.ratio.asked import asked_lines, short_lines, size_lines
-from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs
+from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs, ratios
 from pipeline.question.design import is_active, with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import describe_phases
@@ -55,7 +56,7 @@ from pipeline.study.context import Context
 from pipeline.study.fits import back_test, fit_all, keep_errors, trust
 from pipeline.study.fitted_points import are_all_fitted, first_mixture
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
-from pipeline.study.number_format import weights_used
+from pipeline.study.number_format import percent, weights_used
 from training.schedule import Piece
 
 
@@ -69,9 +70,10 @@ class LawGoal(Goal):
     def solve(self, laws: AnsweringLaws) -> Solution:
         """The answer by these laws."""
 
-    @abstractmethod
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
         """The confirmation runs without their seeds; the recommended run first."""
+        steps = question.target.steps
+        return [Place(recommendation.target.model, ratio, steps) for ratio in ratios(question, recommendation)]
 
     @abstractmethod
     def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
@@ -187,7 +189,12 @@ class LawGoal(Goal):
             mixture=None if ratio is None else {general: round(1 - ratio, 3), domain: ratio},
             low=answer.low,
             high=answer.high,
-            predicted={name: PredictedLoss(*answer.predicted[name]) for name in context.corpora if answer.predicted},
+            # Of the mixture that is run, as its confirmation is compared.
+            predicted={
+                name: PredictedLoss(*at_answer.loss(run, name, ratio))
+                for name in context.corpora
+                if ratio is not None and answer.predicted
+            },
             binding=answer.binding,
             identified=answer.identified,
             optimum={name: Interval(*estimate) for name, estimate in answer.optimum.items()},
@@ -306,6 +313,17 @@ class LawGoal(Goal):
         fitted = {run.spec.hash for run in context.plan if run.role == "fit"}
         context = context.asking(with_peak(context.question, recommendation.peak_learning_rate))
         return confirmation_runs(context, self.places(context.question, recommendation), fitted)
+
+    def why_these(self, context: Context, runs: Sequence[PlannedRun]) -> str:
+        _, domain = context.corpora
+        mixed = list(dict.fromkeys(percent(float(Fraction(run.spec.mixture[domain]))) for run in runs))
+        if len(mixed) < 2:
+            return ""
+        keys = "confirm.around" if context.question.confirm.around else "confirm.neighbour; 0 leaves it out"
+        return (
+            f"confirmation runs at {', '.join(mixed)} {domain}: the first is the answer, what is beside it ({keys}) "
+            "shows whether the optimum is there"
+        )
 
     def imported_runs(self, context: Context) -> list[PlannedRun]:
         return imported_runs(context, self.answer(context))

@@ -3,7 +3,7 @@
 from math import inf
 
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, at_best_peak
-from pipeline.goals.ratio.confirm import Place, ratios, tolerance_outcome
+from pipeline.goals.ratio.confirm import tolerance_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
@@ -19,10 +19,6 @@ class TradeOffGoal(LawGoal):
         """The answer, at the peak learning rate of `design` with the smallest domain loss."""
         _, domain = laws.corpora
         return at_best_peak(laws, _at_one_peak, lambda found: found.predicted[domain][0] if found.predicted else inf)
-
-    def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
-        steps = question.target.steps
-        return [Place(recommendation.target.model, ratio, steps) for ratio in ratios(question, recommendation)]
 
     def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
         return tolerance_outcome(question, recommendation, rows)

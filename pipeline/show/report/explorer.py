@@ -187,7 +187,7 @@ def _answers(
         given[f"{role}_at"] = {**others, "loss_before": size["before"][role]}
     (general, _), (domain, _) = (judged[role] for role in ROLES)
     at_most = np.array(tolerances), size["before"]["general"]
-    answers = trade_offs(general, domain, size["N"], length["D"], *at_most, _CURVE, **given)
+    answers = trade_offs(general, domain, size["N"], length["D"], *at_most, _CURVE, parts=1000, **given)
     ratios = [np.floor(1000 * answers.domain_ratio), np.round(1000 * answers.low), np.round(1000 * answers.high)]
     n = len(tolerances)
     return {

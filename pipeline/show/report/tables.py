@@ -12,19 +12,13 @@ from pipeline.plan.cost import run_flops
 from pipeline.show.report.colours import CORPUS_COLOURS
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.table import Table
-from pipeline.show.tables import cost_rows
+from pipeline.show.tables import SPLITS, cost_rows
 from pipeline.study.artifacts import Corpora, RecommendedRun
 from pipeline.study.fitted_points import first_step
 from pipeline.study.folder import StudyError
 from pipeline.study.number_format import coefficient, duration, percent
 from training.parameters import model_size
 
-_SPLITS = {
-    "size": "the largest size",
-    "tokens": "the last third of the tokens",
-    "ratio": "every third ratio",
-    "size-and-tokens": "size and tokens: a larger model, longer runs",
-}
 _INTERVALS = (
     "90% confidence intervals. A parameter that is not identified may still predict well inside the fitted range; "
     "do not interpret its value. N and D are in billions."
@@ -103,7 +97,7 @@ def _held_out(evidence: Evidence) -> Table | None:
     errors = evidence.tested.assign(error=evidence.tested["relative_error"].abs())
     rows = []
     for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
-        for (split, words), law in itertools.product(_SPLITS.items(), evidence.laws):
+        for (split, words), law in itertools.product(SPLITS.items(), evidence.laws):
             chosen = (errors["corpus"] == corpus) & (errors["split"] == split) & (errors["law"] == law)
             own = errors.loc[chosen, "error"]
             if not own.empty:

@@ -196,11 +196,13 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys
     output = tmp_path / "out" / "trl.yaml"
     assert run(["export", folder, "format=trl", f"output={output}", "devices=2"]) == 0
     shown = capsys.readouterr()
-    assert "not expressed: fraction counts documents" in shown.err
+    assert "note: fraction counts documents" in shown.err
     text = output.read_text()
-    *missing, following = shown.err.splitlines()
+    conclusion, *missing, following = shown.err.splitlines()
+    assert conclusion.startswith("note: Train ")
+    assert conclusion.endswith("no run has confirmed it yet.")
     assert all(f"# {line}" in text for line in missing)
-    assert following.startswith("next: give the file to trl")
+    assert following.startswith("next: train by ")
     values = yaml.safe_load(text)
     keys = ("model_name_or_path", "max_steps", "gradient_accumulation_steps", "bf16")
     assert [values[key] for key in keys] == ["org/base", 400, 4, True]
