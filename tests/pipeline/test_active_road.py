@@ -1,12 +1,15 @@
 """An active design through the command line: real training in rounds, a kill on the way, an answer, one more round."""
 
+import io
 import signal
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.goals.active.history import BUDGET, CONFIRMATION, TOLERANCE, read_rounds
+from pipeline.goals.active.history import BUDGET, CONFIRMATION, TOLERANCE, DesignRound, read_rounds
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.folder import Study
 from tests.pipeline.small import CPTLAW, refused, small_words, study_in, wait_until
@@ -29,12 +32,22 @@ def _fit_runs(study: Study) -> set[str]:
     return {planned.name for planned in study.read_plan() if planned.role == "fit"}
 
 
-@pytest.mark.slow
-def test_rounds_a_kill_an_answer_and_one_more_round(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@dataclass(frozen=True)
+class Trained:
+    """A study whose training was killed and given again, and what it had chosen then."""
+
+    study: Study
+    rounds: list[DesignRound]
+    plan: set[str]
+
+
+@pytest.fixture(scope="module")
+def trained(words: list[str]) -> Trained:
     study = study_in(words)
     assert run(["prepare", *words]) == 0
-    assert run(["plan", *words]) == 0
-    assert "at most 1.2e+10 FLOPs" in capsys.readouterr().out
+    with redirect_stdout(io.StringIO()) as out:
+        assert run(["plan", *words]) == 0
+    assert "at most 1.2e+10 FLOPs" in out.getvalue()
     first = _fit_runs(study)
     assert len(first) == 2
     assert read_rounds(study) == []
@@ -45,6 +58,12 @@ def test_rounds_a_kill_an_answer_and_one_more_round(words: list[str], capsys: py
     assert run(["train", *words]) == 0
     rounds = read_rounds(study)
     assert {chosen.run for chosen in rounds[0].chosen} == first
+    return Trained(study, rounds, {planned.name for planned in study.read_plan()})
+
+
+@pytest.mark.slow
+def test_rounds_a_kill_an_answer_and_one_more_round(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    study, rounds = trained.study, trained.rounds
     assert rounds[-1].stop in (BUDGET, TOLERANCE)
     assert 0 < rounds[-1].spent <= 1.2e10
     names = [chosen.run for one in rounds for chosen in one.chosen]
@@ -70,19 +89,17 @@ def test_rounds_a_kill_an_answer_and_one_more_round(words: list[str], capsys: py
 
 
 @pytest.mark.slow
-def test_two_machines_that_train_one_study_choose_and_train_as_one_does(words: list[str]) -> None:
-    alone, both = study_in(words, "alone"), study_in(words, "both")
-    for study in (alone, both):
-        assert run(["prepare", *words, f"name={study.folder.name}"]) == 0
-    assert run(["train", *words, "name=alone"]) == 0
+def test_two_machines_that_train_one_study_choose_and_train_as_one_does(trained: Trained, words: list[str]) -> None:
+    both = study_in(words, "both")
+    assert run(["prepare", *words, "name=both"]) == 0
     drivers = [Forked([*CPTLAW, "train", *words, "name=both"]) for _ in range(2)]
     assert [driver.wait() for driver in drivers] == [0, 0]
-    chosen, expected = read_rounds(both), read_rounds(alone)
+    chosen, expected = read_rounds(both), trained.rounds
     assert [[one.run for one in each.chosen] for each in chosen] == [
         [one.run for one in each.chosen] for each in expected
     ]
     assert chosen[-1].stop == expected[-1].stop
-    assert {study.name for study in both.read_plan()} == {study.name for study in alone.read_plan()}
+    assert {planned.name for planned in both.read_plan()} == trained.plan
     attempts = {
         planned.name: len([*(both.runs / planned.name / "attempts").glob("*.json")]) for planned in both.read_plan()
     }
