@@ -2,6 +2,7 @@
 the same directory. One pair of processes does all of it, since each start would cost seconds."""
 
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -35,10 +36,12 @@ STEPS = 50
 DEEPSPEED = {"zero_optimization": {"overlap_comm": True, "contiguous_gradients": True}}
 CHAIN = [("ddp", 10), ("zero1", 15), ("fsdp2", 20), ("zero3", 30), ("zero2", 35), ("single", 45)]
 """Kinds, and the step whose state each goes on from, saved by the kind before it; the first one's by single."""
+STARTS = (10, 40)
+"""Steps of the single process's states from which others go on."""
 
 
 def _run(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str, **options: object) -> object:
-    settings = {"resume_every": 0, "kept_states": tuple(range(5, STEPS, 5)), "metrics_every": 1, **options}
+    settings = {"resume_every": 0, "metrics_every": 1, **options}
     checkpointing = bool(settings.pop("activation_checkpointing", False))
     parallel = Parallel(kind, group.count, checkpointing, timeout=60.0, deepspeed=DEEPSPEED)
     try:
@@ -51,7 +54,7 @@ def _alone(jobs: list[tuple[RunSpec, Path, Path | None, int]], manifest: Path) -
     for spec, folder, start, step in jobs:
         if start is not None:
             begin_from(start, step, folder)
-        assert _run(ALONE, spec, folder, manifest, "single") == Exit.DONE
+        assert _run(ALONE, spec, folder, manifest, "single", kept_states=STARTS) == Exit.DONE
 
 
 def _all_jobs(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
@@ -60,10 +63,10 @@ def _all_jobs(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
     for kind in KINDS:
         outcomes[kind] = _run(group, spec, base / kind, manifest, kind)
     before = base / "single"
-    for kind, step in CHAIN[:-1]:
+    for (kind, step), (_, end) in itertools.pairwise(CHAIN):
         folder = base / f"chain-{kind}"
         group.broadcast(partial(begin_from, before, step, folder))
-        outcomes[folder.name] = _run(group, spec, folder, manifest, kind, micro_batch=1)
+        outcomes[folder.name] = _run(group, spec, folder, manifest, kind, micro_batch=1, kept_states=(end,))
         before = folder
     half = dataclasses.replace(spec, precision="bf16")
     for kind in ("ddp", "fsdp2", "zero3"):
@@ -76,8 +79,8 @@ def _all_jobs(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
     outcomes["wild"] = _run(group, diverging(spec), base / "wild", manifest, "ddp")
     if rank == 1:
         _when(base / "stopped" / "points.jsonl", lambda: os.kill(os.getpid(), signal.SIGTERM))
-    outcomes["stopped"] = _run(group, spec, base / "stopped", manifest, "ddp", kept_states=())
-    outcomes["resumed"] = _run(group, spec, base / "stopped", manifest, "ddp", kept_states=())
+    outcomes["stopped"] = _run(group, spec, base / "stopped", manifest, "ddp")
+    outcomes["resumed"] = _run(group, spec, base / "stopped", manifest, "ddp")
     if rank == 0:
         lost = base / "lost" / "attempts" / "002.json"
         _when(base / "lost" / "points.jsonl", lambda: shutil.copy(lost.with_name("001.json"), lost))
