@@ -1,9 +1,11 @@
 """Processes that fork from one that has loaded everything: importing takes seconds, forking milliseconds."""
 
+import ctypes
 import functools
 import importlib
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -21,6 +23,8 @@ FORKS.set_forkserver_preload(
         *("transformers.models.qwen2.modeling_qwen2", "pipeline.launch.work", "pipeline.cli.verbs"),
     ]
 )
+_NEW_MOUNTS = 0x20000
+"""CLONE_NEWNS of Linux."""
 
 
 class Forked:
@@ -50,10 +54,17 @@ class Forked:
             os.kill(self.pid, number)
 
 
-def run_forked(command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """What subprocess.run returns with captured output, of a process that was forked."""
+def run_forked(
+    command: Sequence[str], env: Mapping[str, str] | None = None, **limits: Any
+) -> subprocess.CompletedProcess[str]:
+    """What subprocess.run returns with captured output, of a process that was forked.
+
+    Args:
+        command, env: as of subprocess.run.
+        limits: `file_size`, bytes above which the kernel refuses a file, or `read_only`, a folder that is mounted so.
+    """
     with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as error:
-        code = Forked(command, env=env, stdout=out, stderr=error).wait()
+        code = Forked(command, env=env, stdout=out, stderr=error, **limits).wait()
         return subprocess.CompletedProcess(command, code or 0, out.read(), error.read())
 
 
@@ -63,6 +74,12 @@ def _run(command: list[str], environment: dict[str, str], options: dict[str, Any
     for number, name in ((1, "stdout"), (2, "stderr")):
         if isinstance(path := options.get(name), str):
             os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), number)
+    if file_size := options.get("file_size"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
+    if folder := options.get("read_only"):
+        assert ctypes.CDLL(None).unshare(_NEW_MOUNTS) == 0
+        for words in ("--make-rprivate /", f"--bind {folder} {folder}", f"-o remount,ro,bind {folder}"):
+            subprocess.run(["mount", *words.split()], check=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)

@@ -100,7 +100,7 @@ def world(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.mark.slow
-def test_a_damaged_file_is_one_line_and_changes_nothing(world: World) -> None:
+def test_a_damaged_file_is_one_line_and_changes_nothing(world: World, few_positions) -> None:
     names = [name for name in KINDS if name == os.environ.get("KIND", name)]
     seeds = -(-int(os.environ.get("FILES", 36)) // len(names))
     with room():

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -77,7 +76,7 @@ def test_training_again_trains_nothing(trained: Study, words: list[str], capsys:
 
 
 @pytest.mark.slow
-def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp_path: Path) -> None:
+def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp_path: Path, few_positions) -> None:
     for verb in ("collect", "fit", "recommend"):
         assert run([verb, *words]) == 0, verb
     assert run(["plan", *(word.replace("[0.1,0.5,0.9]", "[0.1,0.3,0.5,0.9]") for word in words)]) == 0
@@ -307,8 +306,7 @@ def test_a_full_disk_loses_nothing(copy: Study) -> None:
     shutil.rmtree(folder)
     command = worker(copy, planned.name)
     # The kernel refuses files above 64 KiB: the first resume state is larger, points and specs are not.
-    limited = ["bash", "-c", 'ulimit -f 64; exec "$@"', "bash", *command]
-    full = subprocess.run(limited, capture_output=True, text=True, check=False)
+    full = run_forked(command, file_size=64 << 10)
     assert full.returncode == 3
     assert "File too large; make room and give the same command again" in full.stderr
     assert len(full.stderr.strip().splitlines()) == 1
@@ -327,17 +325,14 @@ def test_a_read_only_disk_is_one_line(copy: Study) -> None:
         pytest.skip("a mount of its own is not allowed to this user")
     planned = next(planned for planned in copy.read_plan() if planned.role == "fit")
     (copy.runs / planned.name / "DONE").unlink()
-    mount = f'mount --bind "{copy.folder}" "{copy.folder}" && mount -o remount,ro,bind "{copy.folder}" && exec "$@"'
-    command = worker(copy, planned.name)
-    closed = ["unshare", "--mount", "bash", "-c", mount, "bash", *command]
-    done = subprocess.run(closed, capture_output=True, text=True, check=False)
+    done = run_forked(worker(copy, planned.name), read_only=str(copy.folder))
     assert done.returncode == 3
     assert "Read-only file system; make it writable and give the same command again" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (copy.runs / planned.name / "FAILED").exists()
     # Text that takes hours is not prepared for a study that keeps nothing.
-    prepare = [sys.executable, "-m", "pipeline.cli.main", "prepare", str(copy.folder), f"data={copy.folder.parent}/new"]
-    done = subprocess.run([*closed[: -len(command)], *prepare], capture_output=True, text=True, check=False)
+    prepare = [*CPTLAW, "prepare", str(copy.folder), f"data={copy.folder.parent}/new"]
+    done = run_forked(prepare, read_only=str(copy.folder))
     remedy = "Read-only file system; make it writable and give the same command again"
     assert (done.returncode, done.stderr) == (3, f"{copy.folder}: {remedy}\n")
     assert not (copy.folder.parent / "new").exists()

@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_from_a_model_to_a_confirmed_answer(
-    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], few_positions
 ) -> None:
     words = small_words(texts, tmp_path, *KEYS, without=WITHOUT)
     study = study_in(words)

@@ -18,7 +18,7 @@ from pipeline.goals.registry import read_question
 from pipeline.study.folder import Study
 from tests.pipeline.show.tracking.test_tracking import no_wandb_of_ours, records  # noqa: F401
 from tests.pipeline.small import CPTLAW, refused, small_words, study_in
-from tests.processes import run_forked
+from tests.processes import Forked, run_forked
 from training.durable import read_lines_whole
 
 ROOT = Path(__file__).parents[3]
@@ -76,8 +76,8 @@ def test_a_mistake_in_a_multirun_is_one_line(mistake: str, line: str, words: lis
 
 @pytest.mark.slow
 def test_jobs_of_two_machines_lose_nothing_of_the_plan(words: list[str], planned: Study) -> None:
-    command = [sys.executable, str(ROOT / "pipeline" / "cli" / "sweep.py"), *words, "name=two"]
-    processes = [subprocess.Popen([*command, f"mixture.domain_ratio={share}"]) for share in (0.1, 0.3)]
+    command = [sys.executable, "-m", "pipeline.cli.sweep", *words, "name=two"]
+    processes = [Forked([*command, f"mixture.domain_ratio={share}"]) for share in (0.1, 0.3)]
     assert [process.wait() for process in processes] == [0, 0]
     study = study_in(words, "two")
     assert names(study) == {run.name for run in planned.read_plan()}
