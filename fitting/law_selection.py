@@ -191,12 +191,12 @@ def average(
 
 
 def advise(tried: pd.DataFrame) -> list[str]:
-    """The best law of each split that `try_out` was given, a line each.
+    """The law that errs least in each split that `try_out` was given, a line each.
 
     Laws are compared run by run on the points that both predicted: the difference of their mean errors, with its
-    standard error over the runs. Within that it is a tie, and the law with fewer parameters is named; of fewer than
-    FEWEST_RUNS there is no ranking. Laws that could not be fitted are listed. Of `tried`, the columns law, by, split,
-    row, run and relative_error are read.
+    standard error over the runs. Within that, or where it prints as 0.00%, it is a tie, and the law with fewer
+    parameters is named; of fewer than FEWEST_RUNS there is no ranking. Laws that could not be fitted are listed. Of
+    `tried`, the columns law, by, split, row, run and relative_error are read.
     """
     reasons: list[tuple[str, str, str]] = tried.attrs.get("reasons", [])
     known = {law: len(LAWS[law].parameters) for law in tried["law"].unique() if law in LAWS}
@@ -244,7 +244,7 @@ def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:
     best, runs = str(means.index[0]), f"{len(errors)} run{'s' * (len(errors) > 1)}"
     mean = {str(law): error_percent(error) for law, error in means.items()}
     if len(means) == 1:
-        return f"only {best} could be judged: mean error {mean[best]} of {runs}"
+        return f"only {best} could be judged: mean error {mean[best]} over {runs}"
     if len(errors) < FEWEST_RUNS:
         return f"no ranking over {runs}; mean errors: {', '.join(f'{law} {error}' for law, error in mean.items())}"
     ties, worse = [], []
@@ -252,11 +252,11 @@ def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:
         further = errors[law] - errors[best]
         error = float(further.std(ddof=1) / np.sqrt(len(further)))
         more = f"+{error_percent(further.mean())} ± {error_percent(error)}"
-        (ties if further.mean() <= error else worse).append((law, f"{law} ({more})"))
-    runs += " (± standard error)"
+        is_tie = further.mean() <= error or error_percent(further.mean()) == error_percent(0.0)
+        (ties if is_tie else worse).append((law, f"{law} ({more})"))
+    others = ", ".join(entry for _, entry in worse)
     if not ties:
-        return f"trust {best}: mean error {mean[best]} of {runs}, against {', '.join(entry for _, entry in worse)}"
+        return f"{best} errs least, {mean[best]} over {runs}; the others by more (± standard error): {others}"
     simplest = min([best, *(law for law, _ in ties)], key=lambda law: parameters[law])
-    against = f"; worse: {', '.join(entry for _, entry in worse)}" if worse else ""
-    tied = f"a tie of {best} ({mean[best]}) with {', '.join(entry for _, entry in ties)} over {runs}"
-    return f"{tied}; of these {simplest} has the fewest parameters{against}"
+    tied = f"a tie of {best} ({mean[best]}) with {', '.join(entry for _, entry in ties)} over {runs} (± standard error)"
+    return f"{tied}; of these {simplest} has the fewest parameters{f'; these err more: {others}' if worse else ''}"

@@ -250,7 +250,7 @@ def shared_folds(points: pd.DataFrame, shared: pd.DataFrame, split: str, corpus:
 
 
 def trust(tested: pd.DataFrame) -> list[str]:
-    """Which law the back test trusts for what, a line for each corpus and split (`fitting.advise`)."""
+    """Which law errs least in the back test of what, a line for each corpus and split (`fitting.advise`)."""
     folds = tested.assign(by=tested["split"], row=tested["step"])
     return [f"{corpus}, {line}" for corpus, rows in folds.groupby("corpus", sort=False) for line in advise(rows)]
 

@@ -1,4 +1,4 @@
-"""Which law to trust: on points whose law is known."""
+"""Which law errs least: on points whose law is known."""
 
 import numpy as np
 import pandas as pd
@@ -51,8 +51,8 @@ def test_held_out_errors_are_those_of_held_out(points, tried):
 def test_advice_names_the_law_the_number_and_what_could_not_be_fitted(tried):
     lines = {line.split(" ")[0]: line for line in fitting.advise(tried)}
     assert list(lines) == list(BY)
-    assert lines["ratio-pairs"].startswith("ratio-pairs (a ratio that was not run): trust dcpt: mean error ")
-    assert "24 runs (± standard error), against dcpt-l1 (+" in lines["ratio-pairs"]
+    assert lines["ratio-pairs"].startswith("ratio-pairs (a ratio that was not run): dcpt errs least, ")
+    assert "over 24 runs; the others by more (± standard error): dcpt-l1 (+" in lines["ratio-pairs"]
     for line in lines.values():
         assert "; transfer-anchored could not be judged: " in line
         assert "missing columns: loss_before" in line
@@ -77,7 +77,17 @@ def test_what_is_within_its_standard_error_is_a_tie_and_the_short_law_is_named()
 def test_pairing_sees_a_small_difference_that_every_run_shares():
     first = np.array([0.01, 0.05, 0.002, 0.09])
     (line,) = fitting.advise(table({"dcpt-l1": [*(first + 0.001)], "dcpt": [*-first]}))
-    assert "trust dcpt: mean error 3.80% of 4 runs (± standard error), against dcpt-l1 (+0.10% ± 0.00%)" in line
+    assert line.endswith(
+        ": dcpt errs least, 3.80% over 4 runs; the others by more (± standard error): dcpt-l1 (+0.10% ± 0.00%)"
+    )
+
+
+def test_a_difference_that_prints_as_nothing_is_a_tie():
+    first = np.array([0.01, 0.05, 0.002, 0.09])
+    laws = {"dcpt": [*first], "dcpt-l1": [*(first + 0.00004)], "dcpt-l4": [*(first + 0.001)]}
+    (line,) = fitting.advise(table(laws))
+    assert "a tie of dcpt (3.80%) with dcpt-l1 (+0.00% ± 0.00%) over 4 runs" in line
+    assert line.endswith("; of these dcpt-l1 has the fewest parameters; these err more: dcpt-l4 (+0.10% ± 0.00%)")
 
 
 @pytest.mark.parametrize("errors", [[0.01], [0.01, 0.02]])
@@ -91,7 +101,7 @@ def test_fewer_than_three_runs_rank_nothing(errors: list[float]):
 def test_laws_are_judged_on_the_points_that_all_predicted():
     both = table({"dcpt": [0.01, 0.01, 0.01, 0.9], "dcpt-l1": [0.02, 0.021, 0.02]})
     (line,) = fitting.advise(both)
-    assert "trust dcpt: mean error 1.00% of 3 runs" in line
+    assert "dcpt errs least, 1.00% over 3 runs" in line
 
 
 def test_all_laws_are_fitted_to_the_same_points():

@@ -78,7 +78,7 @@ def test_a_csv_is_fitted_compared_and_written(file: Path, tmp_path: Path, points
         "identified",
         "dcpt was fitted to 135 points of 27 runs",
         "laws compared",
-        "step-thirds (steps that were not run): trust dcpt: mean error",
+        "step-thirds (steps that were not run): dcpt errs least, ",
         f"written to {tmp_path}/fits/dcpt.json",
     ):
         assert part in text

@@ -54,8 +54,10 @@ def test_trust_is_told_for_each_corpus_and_split() -> None:
     tested = pd.DataFrame(rows, columns=columns)
     lines = trust(tested)
     assert len(lines) == 8
-    assert lines[0].startswith("general, size (a larger size): trust transfer-anchored: mean error 1.10% of 3")
-    assert lines[7].startswith("code, size-and-tokens (a larger model trained for longer): trust transfer-anchored")
+    assert lines[0].startswith("general, size (a larger size): transfer-anchored errs least, 1.10% over 3")
+    assert lines[7].startswith(
+        "code, size-and-tokens (a larger model trained for longer): transfer-anchored errs least, "
+    )
     assert trust(tested.iloc[:0]) == []
 
 
