@@ -67,23 +67,28 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         return Conclusion(line, False, remedy=remedy, is_outdated=True)
     if answer.mixture is None:
         return Conclusion(f"no mixture keeps {answer.target.model} within the tolerance", False)
+    beside = ""
     if confirmation is not None and not confirmation.is_of(answer, domain):
-        confirmation = None
+        beside, confirmation = _measured_beside(context.question, answer, confirmation), None
     found = _Measured(context.question, answer, confirmation) if confirmation else None
     verdict, inside = (found.verdict, found.inside) if found else (Conclusion.verdict, Conclusion.inside)
     unknown = _unknown(domain, answer) if not found or found.outcome.verdict != CONFIRMED else ""
-    if found and not found.failure and found.outcome.verdict != CONFIRMED:
-        unknown = unknown or found.too_wide
+    is_open = found and not found.failure and found.outcome.verdict != CONFIRMED
+    if unknown and is_open:
+        verdict = f"{verdict}, which says little"
+    if not unknown and not found and (wide := _wide(context.question, answer)):
+        unknown = f"whether {_mixed(answer, domain)} keeps to the tolerance is not known yet: {wide}"
+    if found and is_open and not unknown and (unknown := found.too_wide):
+        verdict = f"{NOT_CONFIRMED}: the prediction is too wide"
     if line := unknown or (found.failure if found else ""):
-        verdict = f"{verdict}, which says little" if found and unknown and not found.failure else verdict
-        return Conclusion(line, False, verdict, inside, f"What would tell: {_remedy(context, answer)}.")
-    mixture = f"{percent(answer.mixture[domain])} {domain}"
+        return Conclusion(f"{line}{beside}", False, verdict, inside, f"What would tell: {_remedy(context, answer)}.")
+    mixture = _mixed(answer, domain)
     others = [f"{percent(ratio)} {name}" for name, ratio in answer.mixture.items() if name != domain]
     headline = f"train {answer.target.model} on {' and '.join([mixture, *others])}"
     if flat := _flat(answer, domain):
         headline = f"any ratio up to {mixture} will do: {flat}"
     elif found is None:
-        headline += ", as predicted; no run has confirmed it yet"
+        headline += f", as predicted; no run has confirmed it yet{beside}"
     elif found.remark:
         headline += f"; {found.remark}"
     return Conclusion(headline, True, verdict, inside)
@@ -99,6 +104,36 @@ def _unknown(domain: str, answer: Recommendation) -> str:
     if not answer.identified or high - low > WIDEST:
         return f"the domain ratio of {domain} is not known yet: 90% interval {low:.1%} to {high:.1%}"
     return ""
+
+
+def _mixed(answer: Recommendation, domain: str) -> str:
+    return f"{percent((answer.mixture or {})[domain])} {domain}"
+
+
+def _wide(question: Question, answer: Recommendation) -> str:
+    """That the interval of the loss increase is wider than what is asked; empty: it is not, or nothing is asked of it.
+
+    Where all of it is within what is allowed, as at 100% domain, it need not be narrow.
+    """
+    general, tolerance = question.corpora.general, answer.goal.tolerance
+    if answer.goal.kind != "trade-off" or general not in answer.predicted:
+        return ""
+    loss, before = answer.predicted[general], answer.loss_before[general]
+    low, high = (side / before - 1 for side in (loss.low, loss.high))
+    if (high - low) / 2 <= max(abs(tolerance), LEAST_WIDTH) or high <= tolerance:
+        return ""
+    return f"the change of the loss on {general} is predicted as {low:+.1%} to {high:+.1%}, where {_asked(tolerance)}"
+
+
+def _measured_beside(question: Question, answer: Recommendation, confirmation: Confirmation) -> str:
+    """What confirmation runs of another ratio or tolerance measured of the run that the answer is for; may be empty."""
+    general, target = question.corpora.general, (answer.target.model, answer.target.steps)
+    rows = [row for row in confirmation.confirmations if row.recommended and row.corpus == general]
+    rows = sorted((row for row in rows if (row.model, row.steps) == target), key=lambda row: row.domain_ratio)
+    if answer.goal.kind != "trade-off" or not rows:
+        return ""
+    seen = [f"{row.measured / row.before - 1:+.2%} at {percent(row.domain_ratio)}" for row in rows]
+    return f"; runs of another answer changed the loss on {general} by {' and '.join(seen)} {question.corpora.domain}"
 
 
 def _flat(answer: Recommendation, domain: str) -> str:
@@ -129,11 +164,11 @@ class _Measured:
     """What confirmation runs say of an answer."""
 
     def __init__(self, question: Question, answer: Recommendation, confirmation: Confirmation) -> None:
-        self.answer, self.outcome = answer, confirmation.outcome
+        self.question, self.answer, self.outcome = question, answer, confirmation.outcome
         self.domain, self.general = question.corpora.domain, question.corpora.general
         self.rows = [row for row in confirmation.confirmations if row.recommended]
         self.ends = {row.corpus: row for row in self.rows if row.run == confirmation.confirmations[0].run}
-        self.ratio = f"{percent((answer.mixture or {})[self.domain])} {self.domain}"
+        self.ratio = _mixed(answer, self.domain)
         by_goal = self._of_tolerance if self.outcome.loss_increase else self._of_minimum
         self.failure, self.remark = by_goal()
         if wide := next((row for row in self.ends.values() if _is_far(row)), None):
@@ -157,19 +192,13 @@ class _Measured:
 
     @property
     def too_wide(self) -> str:
-        """That the interval of the loss increase is wider than what is asked, so that nothing confirms it; or empty."""
-        loss, row, tolerance = self.answer.predicted.get(self.general), self.ends[self.general], self.outcome.tolerance
-        if tolerance is None or loss is None:
+        """That the prediction is too wide for any run to confirm it; empty: it is not, or the run alone is enough."""
+        row, tolerance = self.ends[self.general], self.outcome.tolerance
+        changed = row.measured / row.before - 1
+        is_bound = (self.answer.mixture or {})[self.domain] == 1.0
+        if tolerance is None or not (wide := _wide(self.question, self.answer)) or (is_bound and changed <= tolerance):
             return ""
-        half = (loss.high - loss.low) / 2 / row.before
-        # Where all of it is within what is allowed, as at 100% domain, it need not be narrow.
-        if half <= max(abs(tolerance), LEAST_WIDTH) or loss.high <= row.before * (1 + tolerance):
-            return ""
-        return (
-            f"{self.ratio} is not confirmed: the prediction is too wide for that, {half:.1%} to either side where "
-            f"{_asked(tolerance)}; measured by itself the loss on {self.general} "
-            f"{_changed(row.measured / row.before - 1)}"
-        )
+        return f"{self.ratio} is not confirmed: {wide}; the run itself measured {changed:+.2%}"
 
     @property
     def inside(self) -> str:

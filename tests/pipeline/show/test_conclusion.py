@@ -28,6 +28,7 @@ FAR = {"predicted": 2.3457, "low": 2.3, "high": 2.4, "inside": False, "relative_
 NARROW = {"low": 2.05, "high": 2.06, "predicted": 2.055}
 WIDE = {"predicted": {"general": PredictedLoss(2.06, 1.9, 2.2), "code": PredictedLoss(3.0, 2.9, 3.1)}}
 BELOW = {"predicted": WIDE["predicted"] | {"general": PredictedLoss(1.9, 1.7, 2.05)}}
+ALL = WIDE | {"mixture": {"general": 0.0, "code": 1.0}, "low": 0.9, "high": 1.0}
 SEEDS = {0.5: [2.058, 2.062], 0.3: [2.0, 2.001]}
 NOTHING = {"low": 0.0, "high": 1.0, "identified": False}
 TRAIN, UNKNOWN = "train qwen2-0.7m on 50% code and 50% general", "the domain ratio of code is not known yet"
@@ -75,9 +76,13 @@ def _conclusion(
         (
             MET,
             WIDE,
-            "50% code is not confirmed: the prediction is too wide for that, 7.5% to either",
-            "as predicted, by",
+            "50% code is not confirmed: the change of the loss on general is predicted as -5.0% to +10.0%, where 3% is "
+            "allowed; the run itself measured +2.90%",
+            "not confirmed: the prediction is too wide",
         ),
+        (None, WIDE, "whether 50% code keeps to the tolerance is not known yet: the change of the loss on", "not yet"),
+        (None, BELOW, f"{TRAIN}, as predicted; no run has confirmed it yet", "not yet"),
+        ({1.0: [2.02], 0.85: [2.0]}, ALL, "train qwen2-0.7m on 100% code and 0% general; the loss on", "as predicted"),
         (OVER, {}, f"{TRAIN}; the loss on general rose by 3.15%, 3% is allowed: 0.15 points more", "as"),
         (MET, BELOW, f"{TRAIN}; the loss on general rose by 2.90%, 3% is allowed", "as predicted, by one"),
         (SEEDS, WIDE, f"{TRAIN}; the loss on general rose by 3.00%", "confirmed"),
@@ -155,6 +160,23 @@ def test_a_confirmation_of_another_answer_counts_for_nothing(changes: dict[str, 
     older = dataclasses.replace(made, answer="")
     assert older.is_of(answer, "code")
     assert older.is_of(other, "code") == (not {"mixture", "goal", "target"} & {*changes})
+
+
+def test_what_runs_of_another_answer_measured_is_said(tmp_path: Path) -> None:
+    question = dataclasses.replace(QUESTION, studies=str(tmp_path))
+    before = _answer(question)
+    rows = [confirmation_row("general", ratio, [loss]) for ratio, loss in ((0.5, 2.06), (0.35, 2.01))]
+    rows = [dataclasses.replace(row, model=before.target.model, steps=before.target.steps) for row in rows]
+    made = Confirmation(0.9, rows, goal_of(question).outcome(question, before, rows), None, before.identity)
+    now = dataclasses.replace(before, mixture={"general": 0.6, "code": 0.4})
+    known = conclude(Context(question, Study(tmp_path)), now, made)
+    seen = "runs of another answer changed the loss on general by +0.50% at 35% and +3.00% at 50% code"
+    assert known.headline.endswith(f"no run has confirmed it yet; {seen}")
+    assert known.verdict == "not yet"
+    other = [dataclasses.replace(row, steps=9) for row in rows]
+    assert conclude(
+        Context(question, Study(tmp_path)), now, dataclasses.replace(made, confirmations=other)
+    ).headline == ("train qwen2-0.7m on 40% code and 60% general, as predicted; no run has confirmed it yet")
 
 
 def test_a_size_that_is_not_known_is_said(tmp_path: Path) -> None:
