@@ -14,7 +14,7 @@ from tests.chaos.study import STAGES, Reference, contents, differences
 from tests.docs.pages import ROOT, read
 from training.durable import read_lines_whole
 
-KILLS = 5
+KILLS = 3
 KEPT = ROOT / "docs" / "results" / "chaos.jsonl"
 
 

@@ -127,8 +127,10 @@ checkpointed = pytest.mark.parametrize("checkpointing", [False, True], ids=["kep
 @pytest.mark.parametrize("batch", [1, 8])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_formula_gives_the_peak_of_published_shapes(name, batch, engine, checkpointing) -> None:
+    # Half of them whole, each shape and each choice as often; of the others four layers, since depth only multiplies.
+    whole = (SHAPES.index(name) + (batch > 1) + (engine == "sdpa") + checkpointing) % 2
     parallel = Parallel(activation_checkpointing=checkpointing)
-    _check(_preset(name, 2048), 2048, batch, engine, parallel, "bf16")
+    _check(_preset(name, 2048, None if whole else 4), 2048, batch, engine, parallel, "bf16")
 
 
 @checkpointed
