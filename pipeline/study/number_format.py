@@ -24,6 +24,15 @@ def short(text: str) -> str:
     return label(text if len(text) <= 16 else text[:15].rstrip() + "…")
 
 
+def domain_ratio_of(domain: str) -> str:
+    """The domain ratio by the name of its corpus, where that says more.
+
+    >>> domain_ratio_of("code"), domain_ratio_of("domain")
+    ('domain ratio of code', 'domain ratio')
+    """
+    return "domain ratio" if domain == "domain" else f"domain ratio of {domain}"
+
+
 def laws_used(law: Mapping[str, str]) -> str:
     """Corpus -> law, in words.
 

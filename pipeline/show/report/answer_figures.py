@@ -8,7 +8,7 @@ from pipeline.show.report.loss_figures import RATIOS
 from pipeline.show.report.marks import Figure, Key, axis, band, bar, dots, limits, line, log_axis, notes, panel
 from pipeline.study.artifacts import ConfirmationRow
 from pipeline.study.fitted_points import selected
-from pipeline.study.number_format import label, percent, short
+from pipeline.study.number_format import domain_ratio_of, label, percent, short
 
 LABELLED = [0, 50, 25, 5, 10, 20, 30, 40]
 """Indices into RATIOS whose value is written beside the curve, the most important first."""
@@ -162,7 +162,7 @@ def places(evidence: Evidence) -> Figure | None:
     traces += [line(x, predicted, colour, "solid", 2.2, "predicted: %{y:.4f}"), runs]
     noise = f", with the standard deviation of {outcome.seeds} seeds" if outcome.seeds > 1 else ""
     keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "upright")]
-    across = axis(f"domain ratio of {short(evidence.domain)}", ticksuffix="%")
+    across = axis(domain_ratio_of(short(evidence.domain)), ticksuffix="%")
     if by_size:
         across = log_axis("parameters of the model, non-embedding", x)
     y = axis(f"loss on {short(corpus)}, nats per token", range=bounds)
@@ -210,6 +210,6 @@ def rounds(evidence: Evidence) -> Figure | None:
     times = "" if unit == 1 else f", {unit:.0e}".replace("e+", "e")
     x = axis(f"{known[-1].unit} of the chosen runs{times}", range=x_range)
     y = axis("half-width of the 90% interval", range=limits([0.0, *half, tolerance]))
-    y_ratio = axis(f"domain ratio of {short(evidence.domain)}", range=[-0.03, 1.03])
+    y_ratio = axis(domain_ratio_of(short(evidence.domain)), range=[-0.03, 1.03])
     panels = [panel("", "", widths, x, y, 300), panel("", "", answers, x, y_ratio, 300)]
     return Figure(keys, panels)

@@ -23,6 +23,7 @@ from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import Key, Panel, axis, band, log_axis, numbers, panel, ratio_axis
 from pipeline.study.fits import prediction_errors, weights
 from pipeline.study.folder import StudyError
+from pipeline.study.number_format import domain_ratio_of
 from pipeline.study.target import Target, find_target
 
 ROLES = ("general", "domain")
@@ -94,7 +95,7 @@ def explorer(evidence: Evidence) -> Explorer | None:
     inks |= {f"{role}_band": band([], [], [], colour)["fillcolor"] for role, colour in inks.items()}
     *curves, tokens = (made.spec["layout"] for made in _panels(evidence, [1e9 * length["D"] for length in lengths]))
     data = {
-        "names": dict(zip(ROLES, evidence.corpora)),
+        "names": {**dict(zip(ROLES, evidence.corpora)), "ratio": domain_ratio_of(evidence.domain)},
         "tolerances": tolerances,
         "sizes": [{**size, "beyond": _beyond(fits, {role: {"N": size["N"]} for role in fits})} for size in sizes],
         "lengths": [{"D": of["D"], "steps": of["steps"], "beyond": _beyond(fits, of["at"])} for of in lengths],

@@ -28,10 +28,10 @@ function describe(name, words) {
 
 /** The answer in a few words, and its details. */
 function sentences({grid, ratio, low, high, tolerance, size, length, ...of}) {
-  const {general, domain} = study.names;
+  const {general, domain, ratio: ratioName} = study.names;
   const run = `for ${size.model ?? "a model of this size"} and ${quantity(length.D * 1e9)} tokens`;
   if (ratio === null)
-    return [`No domain ratio of ${domain} ${run}.`, `None keeps the loss increase on ${general} within `
+    return [`No ${ratioName} ${run}.`, `None keeps the loss increase on ${general} within `
       + `${change(tolerance)}: without any ${domain} it is ${change(grid.general_curve[0][0] / size.before.general - 1)}.`];
   const losses = ["general", "domain"].map(role => {
     const [loss, low, high] = of[role].map(value => value.toFixed(4));

@@ -15,16 +15,18 @@ import pytest
 from pipeline.goals.active.history import TOLERANCE, ChosenRun, DesignRound, write_rounds
 from pipeline.goals.ratio.answer_warnings import by_weight
 from pipeline.question.schema import Question
+from pipeline.show.report import study_page
 from pipeline.show.report.answer_figures import rounds as rounds_figure
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.loss_figures import loss_curves
+from pipeline.show.report.marks import ratio_axis
 from pipeline.show.report.pages import write_pages
 from pipeline.show.report.tables import record
 from pipeline.show.tracking.answer import answer_summary
 from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError
-from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, whole_page, whole_study
+from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, make_study, whole_page, whole_study
 
 SECTIONS = [
     *("explore", "ratios", "trade-off", "confirmation", "losses", "agreement"),
@@ -110,6 +112,28 @@ def test_it_has_every_section_and_answers_first(whole, page):
     span = "2026-01-01T00:00:00+00:00 to 2026-01-01T00:00:30+00:00"
     assert [fact for fact in (*facts, span, *answer.warnings) if fact not in page.words] == []
     assert "no bootstrap" not in page.words
+
+
+def test_captions_hold_whether_or_not_the_tolerance_binds(page):
+    assert (
+        "A ring marks the answer. Below the dashed grey line the loss increase is within the tolerance." in page.words
+    )
+    assert "the right edge where every ratio is within it, no line where none is" in page.words
+    assert "Each other panel is a fitted size with its longest runs; the shorter ones are in Loss curves" in page.words
+
+
+def test_a_corpus_named_domain_is_not_named_beside_its_ratio(tmp_path):
+    study, question = make_study(tmp_path, domain="domain", until="plan")
+    headings = written(study, question).words
+    assert "Loss against the domain ratio" in headings
+    assert "Loss against the domain ratio of" not in headings
+    assert ratio_axis("domain")["title"]["text"] == "domain ratio"
+
+
+@pytest.mark.parametrize(("count", "more"), [(6, "1 more warning "), (7, "2 more warnings ")])
+def test_warnings_beyond_the_first_five_are_counted(monkeypatch, copied, count, more):
+    monkeypatch.setattr(study_page, "_warnings", lambda _: [f"warning {n}" for n in range(count)])
+    assert f" {more}warning 5 " in written(*copied).words
 
 
 def test_those_who_do_not_see_it_are_told(page):
