@@ -107,12 +107,18 @@ def _cases() -> Iterator[object]:
         marks = [pytest.mark.slow, *([] if name in IN_CI else [pytest.mark.rehearsal])]
         yield pytest.param(name, [], marks=marks, id=name)
     words = ["mixture.domain_ratio=[0.1,0.5,0.9]", "mixture.replicates=1", "confirm.around=[-0.3]", "confirm.seeds=1"]
+    words += ["model=qwen2-0.15m", "ladder=[qwen2-0.05m,qwen2-0.15m]", "law=[dcpt,transfer-anchored]"]
     yield pytest.param("usages-small", words, marks=pytest.mark.slow, id="usages of three ratios")
 
 
 @pytest.mark.parametrize(("name", "more"), [*_cases()])
 def test_a_rehearsal_ends_with_a_report_that_says_what_it_is(
-    name: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    more: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    few_positions,
 ) -> None:
     monkeypatch.delenv("CPTLAW_CORPORA", raising=False)
     words = [f"experiment={name}", "rehearsal=true", f"studies={tmp_path}", f"data={tmp_path / 'data'}", *more]
