@@ -43,6 +43,7 @@ class DesignRound:
     """A round: what was known before it, and the runs that were chosen; none where choosing has stopped."""
 
     round: int
+    """Its number among those that chose runs to train, or the next one."""
     state: str
     """Digest of what decided: the finished runs, goal, laws and limits. The same state decides the same."""
     spent: Number
@@ -65,16 +66,26 @@ class DesignRound:
     stop: str | None = None
     """TOLERANCE, BUDGET or CANDIDATES; None: runs were chosen."""
 
+    @property
+    def trains(self) -> bool:
+        """Whether it chose runs to train."""
+        return bool(self.chosen) and self.reason != CONFIRMATION
+
     def line(self) -> str:
-        """What is spent and known, the next runs, and what they should bring, in a line."""
+        """The cost so far, what is known, the next runs, and what they should bring, in a line."""
         known = "nothing measured yet"
         if self.half_width is not None and self.answer is not None:
             half = f"half of its 90% interval {self.half_width:.3f}"
-            known = f"domain ratio {self.answer:.3f}, {half}, design.tolerance={self.tolerance:g}"
+            known = f"domain ratio {self.answer:.3f}, {half} (design.tolerance={self.tolerance:g})"
             if self.chosen and not self.more and self.half_width <= self.tolerance:
-                known += ", which a second round has to agree with"
-        spent = f"round {self.round}: {self.spent:.2g} of {self.budget:.2g} {self.unit} spent"
-        return f"{spent}; {known}; {self.stop or f'next: {self.next_runs()}'}"
+                known += "; that is within the tolerance, and the runs of another round have to agree"
+        # The budget holds for the rounds that follow by themselves alone.
+        limit = "" if self.more else f" of at most {self.budget:.2g}"
+        cost = f"{self.spent:.2g}{limit} {self.unit} so far"
+        if self.stop:
+            rounds = self.round - 1
+            return f"after {rounds} round{'s' * (rounds != 1)}: {cost}; {known}; {self.stop}"
+        return f"round {self.round}: {cost}; {known}; next: {self.next_runs()}"
 
     def next_runs(self) -> str:
         """The chosen runs, and the half-width that is expected after them."""

@@ -4,6 +4,7 @@ A round follows from the points of those before it, whose runs are done, the que
 whole before its runs are planned: a command that was stopped at any moment goes on as if it had not been.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -39,17 +40,18 @@ from pipeline.goals.active.history import (
     read_rounds,
     write_rounds,
 )
+from pipeline.goals.active.stopping import agrees, encloses
 from pipeline.plan.processes import workers
 from pipeline.plan.runs import by_domain, planned_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import candidate_peaks, is_active, schedules_of_peaks
+from pipeline.question.design import is_active, schedules_of_peaks
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import measured_points, of_domain
 from pipeline.study.context import Context
 from pipeline.study.fitted_points import are_all_fitted, open_columns, selected
-from pipeline.study.folder import PlannedRun
+from pipeline.study.folder import PlannedRun, StudyError
 
 APART = 0.3
 """How far apart the domain ratios of runs for a large run are, as long as such runs are left."""
@@ -213,10 +215,26 @@ def most_telling(context: Context) -> str:
 def plan_lines(context: Context) -> list[str]:
     """What an active design costs at most, and when it stops."""
     question, chosen, unit_ = context.question, chosen_runs(context), context.once(unit)
-    begun = f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} {unit_}" if chosen.rounds else "first round"
+    count = sum(one.trains for one in chosen.rounds)
+    begun = f"{count} round{'s' * (count > 1)} of runs so far, {chosen.spent:.2g} {unit_}" if count else "first round"
+    if chosen.rounds and _has_ended(context, chosen.rounds[-1]):
+        return [f"{begun}; no more follow: {chosen.rounds[-1].stop} (design.tolerance={question.design.tolerance:g})"]
     beside = "" if question.model.path else " beside the target's pre-training"
     known = f"more rounds follow until the domain ratio is known within design.tolerance={question.design.tolerance:g}"
     return [f"{begun}; {known}, at most {context.once(budget):.2g} {unit_}{beside}"]
+
+
+def _has_ended(context: Context, last: DesignRound) -> bool:
+    """Whether the last round stopped the choosing, and nothing that decided has changed since."""
+    if last.stop is None:
+        return False
+    plan = design_runs(context)
+    if any(context.study.state(run) != "done" for run in plan):
+        return False
+    # What is wrong with the points says the step that reads them.
+    with contextlib.suppress(StudyError):
+        return last.state == _state(context, _measured(context, plan)["run"])
+    return False
 
 
 def _planned(context: Context, rounds: Sequence[DesignRound]) -> Chosen:
@@ -280,7 +298,7 @@ def _round(
         if answer is not None:
             added = dataclasses.replace(added, answer=answer[0], half_width=answer[1])
         narrow = certain and answer is not None and answer[1] <= added.tolerance
-        if narrow and (_agrees(chosen, added) or _enclosed(context, chosen, added)):
+        if narrow and (agrees(chosen.rounds[-1], added) or encloses(context.question, chosen.chosen, added)):
             return dataclasses.replace(added, stop=TOLERANCE)
     if not len(affordable):
         return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)
@@ -305,35 +323,11 @@ def _is_near(run: CandidateRun, others: Sequence[ChosenRun]) -> bool:
     return any(abs(run.domain_ratio - one.domain_ratio) < APART - 1e-9 for one in others)
 
 
-def _agrees(chosen: Chosen, one: DesignRound) -> bool:
-    """Whether the round before was as narrow and near: the first narrow interval may be so by chance."""
-    last = chosen.rounds[-1]
-    if last.answer is None or last.half_width is None or one.answer is None:
-        return False
-    return last.half_width <= one.tolerance and abs(last.answer - one.answer) <= one.tolerance
-
-
-def _enclosed(context: Context, chosen: Chosen, one: DesignRound) -> bool:
-    """Whether runs of the target's model and length enclose the interval: only extrapolated ones were wrong."""
-    question = context.question
-    if question.goal_kind.design_question != "trade_off" or len(candidate_peaks(question)) > 1:
-        return False
-    assert one.answer is not None
-    assert one.half_width is not None
-    ratios = [
-        run.domain_ratio
-        for run in chosen.chosen
-        if (run.model, run.steps) == (question.model.name, question.target.steps)
-    ]
-    low, high = max(one.answer - one.half_width, 0.0), min(one.answer + one.half_width, 1.0)
-    return bool(ratios) and min(ratios) <= low and high <= max(ratios)
-
-
 def _empty_round(context: Context, chosen: Chosen, known: Collection[str]) -> DesignRound:
     """A round without runs, on what is known of the runs of those names."""
     question = context.question
     return DesignRound(
-        round=len(chosen.rounds) + 1,
+        round=1 + sum(one.trains for one in chosen.rounds),
         state=_state(context, known),
         spent=chosen.spent,
         budget=context.once(budget),

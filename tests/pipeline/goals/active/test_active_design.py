@@ -19,6 +19,7 @@ from pipeline.goals.active.rounds import (
     is_answered,
     most_telling,
     next_round,
+    plan_lines,
 )
 from pipeline.goals.ratio.confirm import Place, confirmation_runs
 from pipeline.goals.ratio.law_goal import LawGoal
@@ -89,7 +90,14 @@ def test_rounds_end_at_the_tolerance(ended: tuple[Context, Study]) -> None:
     assert {run.name for run in study.read_plan() if run.role == "fit"} == {*names}
     models = {run.model for one in rounds for run in one.chosen} | {"qwen2-0.7m"}
     assert {run.model for run in study.read_plan() if run.role == "pretrain"} == models
-    assert ", design.tolerance=0.006; tolerance reached" in rounds[-1].line()
+    line = rounds[-1].line()
+    assert line.startswith(f"after {len(rounds) - 1} rounds: ")
+    assert line.endswith(" (design.tolerance=0.006); tolerance reached")
+    assert " of at most 8e+13 FLOPs so far; domain ratio " in line
+    assert plan_lines(setting) == [
+        f"{len(rounds) - 1} rounds of runs so far, {rounds[-1].spent:.2g} FLOPs; no more follow: tolerance reached "
+        "(design.tolerance=0.006)"
+    ]
     assert next_round(setting) is None
 
 
@@ -106,7 +114,12 @@ def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
     added = next_round(asking(copied[0], tolerance=0.003))
     assert added
     assert added.chosen
-    assert added.round == len(read_rounds(copied[1]))
+    # The round that reached the tolerance had no runs.
+    assert added.round == len(read_rounds(copied[1])) - 1
+    assert added.line().startswith(f"round {added.round}: ")
+    (line,) = plan_lines(asking(copied[0], tolerance=0.003))
+    assert line.startswith(f"{added.round} rounds of runs so far, ")
+    assert "; more rounds follow until the domain ratio is known within design.tolerance=0.003, at most 8e+13" in line
 
 
 def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: tuple[Context, Study]) -> None:
@@ -132,7 +145,10 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     beyond = round_after((0.695, 0.006))
     assert beyond.stop is None
     assert len(beyond.chosen) == 2
-    assert "which a second round has to agree with; next: " in beyond.line()
+    agree = (
+        "(design.tolerance=0.006); that is within the tolerance, and the runs of another round have to agree; next: "
+    )
+    assert agree in beyond.line()
     rounds[-2] = dataclasses.replace(rounds[-2], answer=0.69, half_width=0.006)
     assert round_after((0.6961, 0.006)).stop is None
     assert round_after((0.6959, 0.006)).stop == TOLERANCE
@@ -233,6 +249,8 @@ def test_more_is_chosen_beyond_tolerance_and_budget(copied: tuple[Context, Study
     assert found
     assert len(found.chosen) == 2
     assert found.more
+    # What is asked for by hand keeps to no budget.
+    assert f": {found.spent:.2g} FLOPs so far; domain ratio " in found.line()
     assert not {run.run for run in found.chosen} & {run.run for one in before for run in one.chosen}
     # A second start goes on with these, and the answer follows before there are others.
     assert next_round(setting, more=True) is None
