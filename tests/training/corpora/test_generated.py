@@ -1,11 +1,8 @@
 """Text that a tiny model with random weights writes: its distribution, its bytes after a kill, and what is dropped."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,6 +14,7 @@ import torch
 
 from tests.conftest import SHAPE
 from tests.pipeline.small import wait_until
+from tests.processes import FORKS
 from tests.training.corpora.rows import with_positions
 from training.corpora.documents import CorpusError
 from training.corpora.generated import GeneratedReader, samples_folder, sampling_fingerprint
@@ -28,14 +26,6 @@ from training.corpora.tokenizer import load_tokenizer, train_tokenizer
 from training.model import build_model
 
 SMALL = {"tokens": 600, "max_tokens": 24, "batch": 5}
-PREPARE = """
-import json, sys
-from training.corpora.prepare import TokenizerChoice, tokenise_corpora
-from training.corpora.source import Generation, Source
-folder, keys = sys.argv[1], json.loads(sys.argv[2])
-source = Source("generated", path=folder + "/texts", generated=Generation(**keys))
-tokenise_corpora({"general": source}, TokenizerChoice(path=keys["model"]), folder + "/data", validation_ratio=0.2)
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -101,14 +91,19 @@ def test_more_tokens_add_batches(model: Path, tmp_path: Path) -> None:
     assert more.tokens["train"] > few.tokens["train"]
 
 
+def _write_many(folder: Path, model: Path) -> None:
+    torch.set_num_threads(1)
+    written(folder, model, tokens=2500)
+
+
 @pytest.mark.slow
 def test_after_a_kill_the_bytes_are_the_same(model: Path, tmp_path: Path) -> None:
-    keys = {**SMALL, "tokens": 2500, "model": str(model)}
-    command = [sys.executable, "-c", PREPARE, str(tmp_path / "killed"), json.dumps(keys)]
-    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+    process = FORKS.Process(target=_write_many, args=(tmp_path / "killed", model))
+    process.start()
     wait_until(lambda: len(samples(tmp_path / "killed")) >= 3)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     before = samples(tmp_path / "killed")
     assert not (tmp_path / "killed" / "data" / "manifest.json").exists()
     again = written(tmp_path / "killed", model, tokens=2500)
