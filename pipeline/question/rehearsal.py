@@ -167,10 +167,10 @@ def _make_runs_short(config: Any) -> Iterator[str]:
             config.goal[key] = of_target if key == "flops" else config.goal[key] * after / before
     config.design.budget, config.goal.tolerance = None, TOLERANCE
     config.mixture.replicates = min(config.mixture.replicates, SEEDS)
+    higher = f"peak learning rates are {peak:g} times as high, " if peak != 1 else ""
     yield (
         f"runs: {longest:,} steps are {round(longest * factor)}, others in proportion, of {BATCH} x {LENGTH} tokens at "
-        f"most; peak learning rates are {peak:g} times as high, goal.tolerance is {TOLERANCE}, at most "
-        f"{SEEDS} replicates"
+        f"most; {higher}goal.tolerance is {TOLERANCE}, at most {SEEDS} replicates"
     )
 
 

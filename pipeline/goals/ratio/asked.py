@@ -57,10 +57,12 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         f"the runs for the fit cost {fit} that run, by {context.once(unit)}{beside}; {confirming}",
     ]
     if longest:
-        times = f"{steps / longest:.3g} times the steps of" if steps != longest else "as many steps as"
         run = "longest run that may be chosen for the fit" if active else "longest run for the fit"
-        line = f"horizon: that run has {times} the {run}"
-        if steps > longest:
+        if steps <= longest:
+            times = f"{longest / steps:.3g} times the steps" if steps < longest else "as many steps"
+            line = f"horizon: no extrapolation in length, the {run} has {times}"
+        else:
+            line = f"horizon: that run has {steps / longest:.3g} times the steps of the {run}"
             laws = laws_that_count(question.law, steps / longest)
             width = float(half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else "law")[0])
             line += f", where 90% intervals of a loss are some {width:.1%} to either side by "

@@ -26,8 +26,9 @@ AVERAGED = " to either side by the average of 4 laws, more where they disagree"
 BESIDE = " that run, by tokens, beside the pre-training of qwen2-0.7m; to confirm it, "
 
 
-def _times(horizon: object) -> str:
-    return "as many steps as" if str(horizon) == "1" else f"{horizon} times the steps of"
+def _horizon(times: object, run: str) -> str:
+    none = f"no extrapolation in length, the {run} has as many steps"
+    return f"horizon: {none if str(times) == '1' else f'that run has {times} times the steps of the {run}'}"
 
 
 @pytest.mark.parametrize(
@@ -60,12 +61,21 @@ def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], 
     assert lines[0].startswith(ASKED)
     assert lines[1] == f"the runs for the fit cost {cost}"
     run = "longest run for the fit" if question.mixture.domain_ratio else "longest run that may be chosen for the fit"
-    assert lines[2] == f"horizon: that run has {_times(horizon)} the {run}" + {
+    assert lines[2] == _horizon(horizon, run) + {
         "2": f"{WIDE} 1.2%{AVERAGED}",
         "10": f"{WIDE} 15.7% to either side by transfer-replay",
     }.get(horizon, "")
     alone = asked_lines(estimate(read_question([*WORDS, *words, "law=dcpt"])), [])
     assert horizon != "10" or alone[2].endswith(f"{WIDE} 15.7% to either side by dcpt")
+
+
+def test_a_run_shorter_than_those_for_the_fit_needs_no_extrapolation() -> None:
+    question = read_question(
+        [*WORDS, "mixture.domain_ratio=[0.2,0.5,0.8]", "ladder=[]", "target.steps=150", "continual.steps=300"]
+    )
+    context = estimate(question)
+    (*_, line) = asked_lines(context, goal_of(question).runs(context))
+    assert line == "horizon: no extrapolation in length, the longest run for the fit has 2 times the steps"
 
 
 LARGE = ["large.tokens=1e6", "target.steps=6000"]
@@ -89,7 +99,7 @@ def test_a_large_run_is_advised_for_a_tenth_of_its_cost(words: list[str], cost: 
     runs = goal_of(question).runs(context)
     lines = asked_lines(context, runs)
     assert lines[1] == f"the runs for the fit cost {cost}"
-    assert f"that run has {_times(horizon)}" in lines[2]
+    assert lines[2].startswith(_horizon(horizon, "longest run that may be chosen for the fit"))
     of_fit = [run for run in runs if run.role == "fit"]
     assert sum(run.spec.tokens for run in of_fit) <= context.once(budget)
     assert STEPS["confirm"].is_done(context) == (FOLLOWED in lines[1])
