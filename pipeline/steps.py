@@ -180,8 +180,7 @@ def confirm(context: Context, console: Console) -> Exit:
         runs = goal.confirmation_runs(estimated)
         add_to_plan(study, runs)
 
-        if line := goal.why_these(context, runs):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_items(goal.why_these(context, runs), console)
         if not elsewhere or any(study.state(run) != "done" for run in runs):
             code = launch(context, console, runs)
             if code != Exit.DONE or any(study.state(run) != "done" for run in runs):
@@ -278,7 +277,9 @@ def step_after(verb: str, context: Context) -> str:
     if verb == "plan" and not context.is_prepared:
         return "prepare"
     # What a verb was given too early or is out of date comes before what follows on it.
-    answers = [] if context.question.goal_kind.many_domains or not context.plan else ["train", "collect", "fit"]
+    answers = (
+        [] if context.question.goal_kind.many_domains or not context.plan else ["train", "collect", "fit", "confirm"]
+    )
     # Who takes step by step is shown the fits and the answer, though rounds of runs have made both already.
     shown = {"collect": "fit", "fit": "recommend"}.get(verb)
     done = {"train": has_trained, "report": lambda context: is_reported(context.study)}

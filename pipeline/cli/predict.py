@@ -17,18 +17,19 @@ from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
 from pipeline.cli.predict_domain import predict_domains
 from pipeline.cli.words import checked_settings, names_and_keys, text_keys, update_settings
+from pipeline.goals.ratio.answer_warnings import beyond_ratios
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError
 from pipeline.question.overrides import key_and_value
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
-from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.steps import step_after
+from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
-from pipeline.study.folder import StudyError, study_of
+from pipeline.study.folder import StudyError
 from pipeline.study.number_format import laws_used, percent, quantity
-from pipeline.study.status import is_followed, is_reported
 from pipeline.study.target import Target, find_target
 from training.keys import Allowed
 from training.run import Exit
@@ -167,9 +168,9 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         unknown = f"{furthest:.3g} times as far as was fitted, and intervals were tested up to {TESTED:.0f} times"
         lines.append(f"not known: {unknown}, so these numbers are no prediction; a longer run for the fit is")
     elif furthest > FAR:
-        lines.append(
-            f"far: {furthest:.3g} times as far as was fitted, where runs were missed by more than 1% ({_SEEN})"
-        )
+        lines.append(f"far: runs so far ahead were missed by more than 1% ({_SEEN})")
+    notes = dict.fromkeys(line for ratio in ratios if (line := beyond_ratios(laws, ratio)))
+    lines += [f"note: {line}" for line in notes]
     tables, combination = [_table(rows)], dict[str, object]()
     for word in third[-1:]:
         found = _third_losses(laws, Path(word.partition("=")[2]), rows)
@@ -178,16 +179,13 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         weights = {name: weight._asdict() for name, weight in found.weights.items()}
         combination = {"third": [asdict(row) for row in found.third], "weights": weights, "r2": found.r2}
     items = [question.marked(f"{run}: by {laws_used(laws.law)}"), *tables, *lines, *_newer_lines(context)]
-    study = study_of(question)
-    confirmed = is_followed(study, question) or Confirmation.path(study).exists()
-    command = ["report", folders[0]] if not is_reported(study) else ["export", folders[0], "format=trl"]
-    if not confirmed:
-        command[:] = ["confirm" if Recommendation.path(study).exists() else "recommend", folders[0]]
+    step = step_after("recommend" if Recommendation.path(context.study).exists() else "fit", context)
+    command = [step, folders[0]] if step else ["export", folders[0], "format=trl"]
     print_items([*items, f"next: cptlaw {shlex.join(command)}"], console)
     if print_json:
         asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
         answered = {"peak": peak, "laws": {**laws.law}, "losses": [asdict(row) for row in rows], "horizon": horizon}
-        answered["tested"] = furthest <= TESTED
+        answered |= {"tested": furthest <= TESTED, "notes": [*notes]}
         print_json({"schema": 1, **asked, **answered, **combination})
     return Exit.DONE
 

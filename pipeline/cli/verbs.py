@@ -128,7 +128,10 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
             command = [step, *(words if on_words else [folder])] if step else ["export", folder, "format=trl"]
             if question.rehearsal and not step:
                 real = [word for word in words if not word.startswith("rehearsal")]
-                command = ["plan", *real] if real and folder not in words else ["report", folder]
+                if not real or folder in words:
+                    console.print("next: the words that were rehearsed, without rehearsal=true", highlight=False)
+                    return
+                command = ["plan", *real]
     console.print(f"next: cptlaw {shlex.join(command)}", soft_wrap=True)
     if command[0] == "export" and is_followed(context.study, question):
         console.print(f"then: cptlaw follow {shlex.quote(folder)} LOG, the log of that run as it grows", soft_wrap=True)

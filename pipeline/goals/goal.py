@@ -111,9 +111,9 @@ class Goal(ABC):
     def confirmation_runs(self, context: Context) -> list[PlannedRun]:
         """The runs that test the recommendation."""
 
-    def why_these(self, context: Context, runs: Sequence[PlannedRun]) -> str:
-        """Why several runs test one answer; empty: one does, or it is plain."""
-        return ""
+    def why_these(self, context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
+        """Why several runs test one answer; nothing where one does, or it is plain."""
+        return iter(())
 
     def imported_runs(self, context: Context) -> list[PlannedRun]:
         """The runs that test the recommendation where they were trained elsewhere."""

@@ -56,6 +56,11 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
     if in_gpu_hours:
         how = "Time: at the speed of runs that are done" + (f", {sharing} at once on a GPU" if sharing > 1 else "")
     note = f"N: non-embedding parameters. {how}. Memory: peak of a process. Disk: while training"
+    if None in times[:-1] and not launcher.elsewhere:
+        why = (
+            "a rehearsal is not measured" if question.rehearsal else "cptlaw prepare measures it, or the first runs do"
+        )
+        note += f". ?: the speed is not known; {why}"
     if any(assumed):
         note += (
             f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)}, 3 ms a layer and micro-batch or more"
@@ -101,6 +106,10 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
         if content.peak_learning_rate is not None:
             rows.append(["peak learning rate", f"{content.peak_learning_rate:g}", ""])
         rows += [[f"loss on {corpus}", f"{loss.loss:.4f}", _ends(loss)] for corpus, loss in content.predicted.items()]
+        if loss := content.predicted.get(general):
+            changes = (side / content.loss_before[general] - 1 for side in (loss.loss, loss.low, loss.high))
+            value, low, high = (f"{change:+.2%}" for change in changes)
+            rows.append([f"change on {general}", value, f"{low} to {high}"])
     for name, words in (("N", "best size"), ("D", "its tokens")):
         if best := content.optimum.get(name):
             sides = (quantity((side or 0.0) * 1e9) for side in (best.value, best.low, best.high))

@@ -68,6 +68,12 @@ def make_store(
         shutil.rmtree(unfinished, ignore_errors=True)
     meta = TokenStore.open(folder).meta
     reader.log(f"{name}: {store_summary(meta)}, {time.monotonic() - start:.0f} s")
+    apart, asked = meta.tokens["validation"] / max(sum(meta.tokens.values()), 1), meta.validation_ratio
+    if apart < asked / 2 and not reader.source.validation:
+        reader.log(
+            f"{name}: {apart:.1%} of the tokens validate, where {asked:.0%} was asked: whole documents are set apart, "
+            "and few long ones hold much of the text (a .txt file is one document; .jsonl has one a line)"
+        )
     if meta.dropped:
         kept, dropped = sum(meta.documents.values()), sum(meta.dropped.values())
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(meta.dropped.items()))

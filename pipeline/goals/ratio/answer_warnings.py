@@ -63,6 +63,18 @@ def _least_ratio(fit: Fit | LawAverage) -> float:
     return max(one.ranges.get("r", (1.0, 1.0))[0] for one in alone)
 
 
+def beyond_ratios(laws: AnsweringLaws, ratio: float) -> str:
+    """That a domain ratio lies outside those of the points that the laws of either corpus read; empty: it does not."""
+    (general, domain), seen = laws.corpora, {}
+    for corpus in laws.corpora:
+        low, high = laws.fit(corpus).ranges.get("r", (0.0, 1.0))
+        low, high = (1 - high, 1 - low) if corpus == general else (low, high)
+        if not low - 1e-4 <= ratio <= high + 1e-4:
+            seen[f"{percent(low)} to {percent(high)}"] = [*seen.get(f"{percent(low)} to {percent(high)}", []), corpus]
+    of = "; ".join(f"the loss on {' and '.join(corpora)} was fitted at {ends}" for ends, corpora in seen.items())
+    return f"{percent(ratio)} {domain} is beyond the points: {of}" if seen else ""
+
+
 def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gain: float | None) -> Iterator[str]:
     """What limits an answer: the optimum that is not found, the laws that were left out, the fits' own warnings."""
     general, domain = context.corpora
@@ -75,9 +87,11 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
             f"{answer.predicted[domain][0]:.4f} at {percent(answer.domain_ratio or 0.0)}, less apart than its interval"
         )
     yield from _spikes(context, laws)
+    if answer.domain_ratio is not None and (line := beyond_ratios(laws, answer.domain_ratio)):
+        yield line
     # The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same.
     names, merged = {"general": general, "domain": domain, "fit": domain}, {}
-    for warning in answer.warnings:
+    for warning in (line for line in answer.warnings if ": r = " not in line):
         kind, _, rest = warning.partition(": ")
         merged.setdefault(rest, []).append(names.get(kind, kind))
     yield from (f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items())

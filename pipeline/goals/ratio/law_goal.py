@@ -314,16 +314,13 @@ class LawGoal(Goal):
         context = context.asking(with_peak(context.question, recommendation.peak_learning_rate))
         return confirmation_runs(context, self.places(context.question, recommendation), fitted)
 
-    def why_these(self, context: Context, runs: Sequence[PlannedRun]) -> str:
+    def why_these(self, context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
         _, domain = context.corpora
         mixed = list(dict.fromkeys(percent(float(Fraction(run.spec.mixture[domain]))) for run in runs))
-        if len(mixed) < 2:
-            return ""
-        keys = "confirm.around" if context.question.confirm.around else "confirm.neighbour; 0 leaves it out"
-        return (
-            f"confirmation runs at {', '.join(mixed)} {domain}: the first is the answer, what is beside it ({keys}) "
-            "shows whether the optimum is there"
-        )
+        key = "confirm.around" if context.question.confirm.around else "confirm.neighbour; 0 leaves it out"
+        if len(mixed) > 1:
+            beside = f"the first is the answer, what is beside it ({key}) shows whether the optimum is there"
+            yield f"confirmation runs at {', '.join(mixed)} {domain}: {beside}"
 
     def imported_runs(self, context: Context) -> list[PlannedRun]:
         return imported_runs(context, self.answer(context))

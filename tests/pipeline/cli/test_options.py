@@ -163,6 +163,9 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
     os.utime(copy / "recommendation.json", (time.time() + 1,) * 2)
     assert step_after("recommend", context) == "report"
     assert following("status") == f"next: cptlaw report {copy}"
+    (copy / "confirmation.json").rename(kept := copy / "kept.json")
+    assert step_after("report", context) == "confirm"
+    kept.rename(copy / "confirmation.json")
     for file, verb in (("confirmation.json", "confirm"), ("recommendation.json", "fit"), ("points.parquet", "collect")):
         (copy / file).unlink()
         assert following("status") == f"next: cptlaw {verb} {copy}"

@@ -80,6 +80,16 @@ def test_the_stores_hold_the_text(sources, tmp_path):
     assert Manifest.open(tmp_path / "out") == manifest
 
 
+def test_few_long_documents_leave_little_to_validate_aloud(sources, brought, tmp_path):
+    lines = []
+    tokenise_corpora(sources, brought, tmp_path / "even", progress=lines.append)
+    assert not any("of the tokens validate" in line for line in lines)
+    append(sources["law"], "a law " * 20_000)
+    tokenise_corpora(sources, brought, tmp_path / "out", progress=lines.append)
+    (line,) = (line for line in lines if "of the tokens validate" in line)
+    assert re.match(r"law: [01]\.\d% of the tokens validate, where 5% was asked: whole documents are set apart", line)
+
+
 def test_a_second_time_nothing_is_done(sources, tmp_path, monkeypatch):
     out = tmp_path / "out"
     first = tokenise_corpora(sources, TokenizerChoice(vocabulary=300), out, progress=quiet)

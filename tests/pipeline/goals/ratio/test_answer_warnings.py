@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fitting import Fit
+from pipeline.goals.ratio.answer_warnings import beyond_ratios
+from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.registry import goal_of
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect
@@ -41,3 +44,19 @@ def test_the_run_with_a_spike_and_a_flat_loss_are_named(
     assert sum("a spike?" in line for line in answer.warnings) == 1
     assert any(line.startswith(f"the loss on {HOSTILE_CORPUS} is flat: ") for line in answer.warnings)
     assert abs(answer.gain or 1.0) < 0.1
+
+
+def test_a_ratio_beyond_the_fitted_ones_is_said_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+    laws, law = answering_laws(Context(question, made)), next(iter(question.law))
+    fits = {}
+    # Ratios of the corpus itself, so that both are fitted at 10 to 90% of the domain.
+    for corpus in laws.corpora:
+        one = laws.fits[corpus][law]
+        assert isinstance(one, Fit)
+        fits[corpus] = {law: dataclasses.replace(one, ranges={**one.ranges, "r": (0.1, 0.9)})}
+    laws = dataclasses.replace(laws, fits=fits, law=dict.fromkeys(laws.corpora, law))
+    assert beyond_ratios(laws, 0.1) == beyond_ratios(laws, 0.9) == ""
+    fitted = f"the loss on general and {HOSTILE_CORPUS} was fitted at 10% to 90%"
+    assert beyond_ratios(laws, 1.0) == f"100% {HOSTILE_CORPUS} is beyond the points: {fitted}"
+    assert beyond_ratios(laws, 0.05).endswith(fitted)
