@@ -9,6 +9,8 @@ from fitting.law_average import laws_that_count
 from fitting.uncertainty.horizon import half_width
 from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
 from pipeline.plan.cost import run_flops, run_seconds
+from pipeline.plan.duration import START_SECONDS
+from pipeline.plan.processes import workers
 from pipeline.question.design import candidate_steps, is_active
 from pipeline.question.phases import pieces
 from pipeline.question.presets import models
@@ -33,18 +35,22 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     asked = asked_run(context)
     speed = context.machine and context.machine.speeds.get(model)
     seconds = run_seconds(asked.spec, speed)
-    took = f", {duration(seconds)} on one worker" if seconds else ""
+    took = f", {duration(START_SECONDS + seconds)} on one worker" if seconds else ""
     flops = f"{run_flops(asked.spec):.2e}".replace("e+", "e")
     size = f"{steps:,} steps of {question.target.global_batch:,} x {question.sequence_length:,} tokens"
     parent = context.once(pretraining_runs).get(model)
     own_past = {parent.spec.hash} if parent else set()
     of_fit = sum(own_cost(context, run) for run in runs if run.role != "confirm" and run.spec.hash not in own_past)
-    cost = own_cost(context, asked)
-    fit = f"at most {_times(budget(context) / cost)}" if active else _times(of_fit / cost)
+    cost, of_fit = own_cost(context, asked), budget(context) if active else of_fit
+    fit = f"{'at most ' * active}{_times(of_fit / cost)}"
+    by = context.once(unit)
+    if by == "device-hours" and not question.launcher.elsewhere:
+        count = workers(question)
+        by += f", {duration(3600 * of_fit / count / question.parallel.processes)} on {count} worker{'s' * (count > 1)}"
     beside = f", beside the pre-training of {model}" if parent else ""
     places = 1 + (len(confirm.around) or bool(confirm.neighbour))
-    count = places * confirm.seeds
-    confirming = f"to confirm it, {count} such runs follow" if count > 1 else "to confirm it, 1 such run follows"
+    tests = places * confirm.seeds
+    confirming = f"to confirm it, {tests} such runs follow" if tests > 1 else "to confirm it, 1 such run follows"
     if question.is_large() and not question.large.confirm:
         confirming = "no other run confirms it, cptlaw follow reads its own log (large.confirm=true: such runs do)"
     longest = (
@@ -54,7 +60,7 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     )
     lines = [
         f"asked about: {model}, {size}: {quantity(asked.spec.tokens)} tokens, {flops} FLOPs{took}",
-        f"the runs for the fit cost {fit} that run, by {context.once(unit)}{beside}; {confirming}",
+        f"the runs for the fit cost {fit} that run, by {by}{beside}; {confirming}",
     ]
     if longest:
         run = "longest run that may be chosen for the fit" if active else "longest run for the fit"
