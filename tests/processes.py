@@ -10,10 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import BaseContext
-from types import SimpleNamespace
 from typing import Any
 
 # Read once, when deepspeed is loaded.
@@ -27,8 +25,6 @@ FORKS.set_forkserver_preload(
 )
 _NEW_MOUNTS = 0x20000
 """CLONE_NEWNS of Linux."""
-SOONER = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: time.sleep(seconds / 10))
-"""The module time for a launcher, which looks at its workers each half second: runs of tests take a second."""
 
 
 class Forked:
@@ -99,7 +95,6 @@ def run_command(command: list[str]) -> None:
 
     for launcher in (pipeline.launch.local, pipeline.launch.ranks):
         launcher.Popen = functools.partial(Forked, context=multiprocessing.get_context("fork"))
-        launcher.time = SOONER
     module, *sys.argv[1:] = command
     if "--parent" in sys.argv:
         sys.argv[sys.argv.index("--parent") + 1] = str(os.getppid())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import SOONER, Forked
+from tests.processes import Forked
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -13,7 +13,6 @@ def forked_workers() -> Iterator[None]:
     """The start of a worker takes longer than its runs of a second; tests of test_road.py start some as users do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.launch.local.Popen", Forked)
-        patch.setattr("pipeline.launch.local.time", SOONER)
         yield
 
 
