@@ -81,14 +81,14 @@ class FileReader(Reader):
                 texts = _paragraphs(file, folder)
                 rows = ((number, None if text is None else {source.column: text}, read) for number, text, read in texts)
             elif kind == ".parquet":
-                rows = _parquet_rows(file, size, shard, columns)
+                rows = _parquet_rows(file, size, shard, columns, self.name)
             else:
                 rows = _json_rows(file, shard)
             for number, row, read in rows:
                 label = f"{file} {'line' if kind == '.txt' else 'row'} {number}"
                 row_id = name if folder and kind == ".txt" else f"{name}:{number}"
                 fraction = (passed + read) / max(shard.size, 1)
-                yield row_of(row, source, row_id, label, fraction, grouped=kind != ".txt")
+                yield row_of(row, source, row_id, label, self.name, fraction, grouped=kind != ".txt")
             passed += size
 
 
@@ -127,7 +127,7 @@ def _json_rows(file: Path, shard: Shard) -> Iterator[tuple[int, dict[str, Any] |
 
 
 def _parquet_rows(
-    file: Path, size: int, shard: Shard, columns: list[str]
+    file: Path, size: int, shard: Shard, columns: list[str], corpus: str
 ) -> Iterator[tuple[int, dict[str, Any] | None, float]]:
     """(row number from 1, row, bytes of the file read) of a shard of parquet, with these columns only."""
     # Not with `datasets` either: to stream a local file it needs a writable cache folder.
@@ -139,7 +139,7 @@ def _parquet_rows(
         # A local file by its path is mapped into memory.
         source = file if isinstance(file, Path) else opened.enter_context(file.open("rb"))
         table = opened.enter_context(parquet.ParquetFile(source))
-        check_columns(str(file), columns, table.schema_arrow.names)
+        check_columns(str(file), columns, table.schema_arrow.names, corpus)
         ends = [0, *_row_group_ends(table)]
         last = ends[-1] if shard.end is None else shard.end
         groups = [index for index, end in enumerate(ends[1:]) if end > shard.before and ends[index] < last]

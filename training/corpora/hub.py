@@ -88,8 +88,8 @@ class HubReader(Reader):
         with _refused(source.name):
             for number, row in enumerate(stream, start=after + 1):
                 label = f"{source.name} {source.split} row {number}"
-                check_columns(label, [*needed, *source.filter_columns], list(row))
-                yield row_of(row, source, f"{source.split}:{number}", label, None, stream.state_dict)
+                check_columns(label, [*needed, *source.filter_columns], list(row), self.name)
+                yield row_of(row, source, f"{source.split}:{number}", label, self.name, None, stream.state_dict)
 
 
 def pinned_revision(name: str, revision: str | None) -> str | None:

@@ -174,16 +174,17 @@ def row_of(
     source: Source,
     name: str,
     label: str,
+    corpus: str,
     fraction: float | None,
     state: Callable[[], Any] = lambda: None,
     grouped: bool = True,
 ) -> Row:
-    """The row of a source, whose document has this name; without values it is longer than DOCUMENT_BYTES."""
+    """The row of a corpus' source, whose document has this name; without values it is longer than DOCUMENT_BYTES."""
     column, group = source.column, source.group if grouped else None
     text, problem, too_long = None, "", values is None
     values = values or {}
     if not too_long:
-        problem = next(missing_columns(label, [column] if group is None else [column, group], [*values]), "")
+        problem = next(missing_columns(label, [column] if group is None else [column, group], [*values], corpus), "")
         text = values.get(column)
         if not problem and not isinstance(text, str):
             problem = f"{label}: column {column} is {type(text).__name__}; allowed: a text"
@@ -202,15 +203,21 @@ def row_of(
     return Row(name, None if problem else text, values, label, fraction, state, problem, too_long)
 
 
-def missing_columns(label: str, needed: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
-    """A line for each column that a row or table lacks, which starts with the label and names those it has."""
-    for name in needed:
+def missing_columns(label: str, needed: Sequence[str], columns: Sequence[str], corpus: str) -> Iterator[str]:
+    """A line for each column that a row or table of a corpus lacks; it starts with the label and names those it has.
+
+    The first of the needed ones has the text; the others are read for group and where.
+    """
+    key = f"corpora.sources.{corpus}"
+    for number, name in enumerate(needed):
         if name not in columns:
             there = ", ".join(map(str, columns)) or "none"
-            yield f"{label}: no column {name!r}; its columns: {there}; give corpora.sources.NAME.column (group, where)"
+            of_text = f"give the one with the text, like {key}.column={next(iter(columns), '...')}"
+            remedy = f"give another in {key}.group or {key}.where" if number else of_text
+            yield f"{label}: no column {name!r}; its columns: {there}; {remedy}"
 
 
-def check_columns(label: str, needed: Sequence[str], columns: Sequence[str]) -> None:
+def check_columns(label: str, needed: Sequence[str], columns: Sequence[str], corpus: str) -> None:
     """Raise CorpusError if a row or table lacks a column, with the line of `missing_columns`."""
-    for line in missing_columns(label, needed, columns):
+    for line in missing_columns(label, needed, columns, corpus):
         raise CorpusError(line)

@@ -98,7 +98,7 @@ def _difference(corpus: TrainerCorpus, loader: Loader, column: str, is_here: boo
     ending *= folder
     if _seen(dataclasses.replace(corpus, ending=ending), loader) != files:
         return f"the trainer's loader finds other files in {path}", ""
-    unlike = _unlike_columns(sorted(files), source.column)
+    unlike = _unlike_columns(sorted(files), source.column, corpus.name)
     return unlike, "" if unlike else ending
 
 
@@ -119,7 +119,7 @@ def _seen(corpus: TrainerCorpus, loader: Loader) -> set[str]:
             return set()
 
 
-def _unlike_columns(files: list[str], column: str) -> str:
+def _unlike_columns(files: list[str], column: str, corpus: str) -> str:
     """Why the library datasets refuses the files, which it reads with the columns of the first; '': it does not."""
     columns: dict[str, pyarrow.DataType] = {}
     for file in files:
@@ -127,7 +127,7 @@ def _unlike_columns(files: list[str], column: str) -> str:
             fields = {one.name: one.type for one in _schema(location(file))}
         except (pyarrow.ArrowException, OSError, EOFError) as error:
             return f"rows of {file} differ in their columns ({str(error).splitlines()[0]})"
-        check_columns(file, [column], [*fields])
+        check_columns(file, [column], [*fields], corpus)
         if not str(fields[column]).endswith("string"):
             return f"column {column} of {file} is read as {fields[column]}"
         if columns and fields != columns:

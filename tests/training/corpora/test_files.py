@@ -27,7 +27,9 @@ def test_rows_are_documents(tmp_path, name):
     assert [text for _, text in read(path, column="source")] == ["a", "a", "b#1"]
     grouped = [document for document, _ in read(path, group="source")]
     assert grouped == [f"a#{name}:1", f"a#{name}:2", f"b%231#{name}:3"]
-    with pytest.raises(CorpusError, match="no column 'book'; its columns: text, source"):
+    with pytest.raises(
+        CorpusError, match=r"no column 'book'; its columns: text, source; give .* corpora\.sources\.a\.group"
+    ):
         read(path, group="book")
 
 
@@ -121,6 +123,17 @@ def test_empty_texts_and_lines_are_passed_over_and_still_counted(tmp_path):
 def test_many_rows_of_parquet_keep_their_numbers(tmp_path):
     path = write(tmp_path / "a.parquet", as_lines({"text": f"t{n}"} for n in range(2000)), row_group_size=300)
     assert read(path) == [(f"a.parquet:{n + 1}", f"t{n}") for n in range(2000)]
+
+
+def test_a_column_that_is_not_there_is_answered_with_the_key_of_its_corpus(tmp_path):
+    keys = {
+        '{"body": "x"}\n': "its columns: body; give the one with the text, like corpora.sources.a.column=body",
+        "{}\n": "its columns: none; give the one with the text, like corpora.sources.a.column=...",
+    }
+    for content, end in keys.items():
+        with pytest.raises(CorpusError) as error:
+            read(write(tmp_path / "a.jsonl", content.encode()))
+        assert str(error.value).endswith(end)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_the_fingerprint_of_a_folder_is_its_files(tmp_path):
     [
         ({"split": "test"}, r"cannot be read by datasets \(.*test"),
         ({"subset": "french"}, r"cannot be read by datasets \(.*french"),
-        ({"column": "text"}, r"train row 1: no column 'text'; its columns: body, book"),
+        ({"column": "text"}, r"train row 1: no column 'text'; its columns: body, book; give .*sources\.a\.column=body"),
         ({"folder": "no such/set/anywhere"}, r"no such folder, and not a name on the hub; allowed: owner/name"),
     ],
 )
