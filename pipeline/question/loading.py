@@ -5,7 +5,7 @@ import copy
 import functools
 import pickle
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from conf import CONF, WORDS
 from pipeline.question.evaluation_budget import affordable_windows
 from pipeline.question.messages import (
     ConfigError,
+    nearest,
     one_line,
     studies_beside,
     suggested_key,
@@ -304,19 +305,24 @@ def _word_problems(word: str, error: Exception) -> list[str]:
     if "is not a subclass" in str(error) and (index := re.match(r"(.+?)\.\d+(\.|$)", key)):
         return [f"{key}: the list has no such element; give the whole list, {index[1]}=[...]"]
     if isinstance(error, HydraException | OmegaConfBaseException):
-        return [_absent_name(key, one_line(error))]
+        return [_absent_name(key, one_line(error), getattr(error.__cause__ or error, "parent_node", None) or ())]
     return [f"{word}: {one_line(error)}; an element of a list is KEY.0, KEY.1, ..., or give the whole list, KEY=[...]"]
 
 
-def _absent_name(key: str, line: str) -> str:
-    """A line about a key; where a name that a user chooses is not there, what else is wrong, or how to add it."""
+def _absent_name(key: str, line: str, names: Iterable[str]) -> str:
+    """A line about a key; where a name that a user chooses is not there, what else is wrong, or how to add it.
+
+    `names` are those beside it.
+    """
     absent, is_absent, _ = line.partition(": no such key")
     if not is_absent or absent == key or type_of(absent) is None:
         return line
     if type_of(key) is None:
         return f"{key}{is_absent}{suggested_key(key)}"
     section, _, name = absent.rpartition(".")
-    return f"{line}; to add it give {section}={{{name}: ...}}" if re.fullmatch("|".join(FREE_NAMES), section) else line
+    if not re.fullmatch("|".join(FREE_NAMES), section):
+        return line
+    return f"{line}; to add it give {section}={{{name}: ...}}{nearest(name, names)}"
 
 
 def _deletion_problem(key: str) -> str:

@@ -204,6 +204,8 @@ def test_a_misspelt_key_below_a_name_is_answered_with_that_name() -> None:
         "corpora.sources.general.path?",
         "law.dcpt.frm=2": "law.dcpt.frm: no such key; did you mean law.dcpt.from_step?",
         "corpora.sources.law.path=a": "corpora.sources.law: no such key; to add it give corpora.sources={law: ...}",
+        "corpora.sources.genral.path=a": "corpora.sources.genral: no such key; to add it give "
+        "corpora.sources={genral: ...}; did you mean general?",
         "corpora.sources.law.pth=a": "corpora.sources.law.pth: no such key; did you mean corpora.sources.law.path?",
     }
     for word, line in suggested.items():
