@@ -163,7 +163,7 @@ def put_in_place(path: Path, draw: random.Random) -> str:
 
 def build(folder: Path, texts: Path) -> None:
     """Fill a folder with a study that has everything, one whose runs are open, a model, logs and tables."""
-    words = small_words(texts, folder, "corpora.validation_ratio=0.2")
+    words = small_words(texts, folder, "corpora.validation_ratio=0.2", "confirm.neighbour=0")
     for verb in ("prepare", "plan", "train", "collect", "fit", "recommend", "confirm", "report"):
         assert run([verb, *words]) == 0
     (folder / "words").write_text("\n".join(words))

@@ -20,6 +20,7 @@ DESIGN = (
     *("design.tolerance=0.001", "design.budget=1.2e10", "launcher.workers=1"),
     # Trained long enough that general is forgotten, and not all of it may be.
     *("pretrain.steps=200", "target.peak_learning_rate=6e-3", "goal.tolerance=0.1", "bootstrap=4"),
+    "confirm.neighbour=0",
 )
 
 

@@ -180,7 +180,7 @@ def test_a_model_directory_of_ones_own(trained: Study, words: list[str], tmp_pat
 
 @pytest.mark.slow
 def test_every_command_of_the_readme_runs(
-    trained: Study, words: list[str], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Study, words: list[str], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_positions
 ) -> None:
     """On a copy of the small study, whose corpora, model and settings take the places of the reader's."""
     monkeypatch.chdir(tmp_path)

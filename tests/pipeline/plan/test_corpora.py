@@ -35,7 +35,7 @@ def test_the_six_domains_and_general_text_are_prepared_together(tmp_path: Path) 
     domains = ("general", "code", "math", "law", "chemistry", "music", "medical")
     words = ["corpora=dcpt-six", "corpora.domain=law", f"corpora.folder={CORPORA}", f"data={tmp_path}"]
     words += ["corpora.tokenizer.vocabulary=300", "corpora.validation_ratio=0.2"]
-    words += [f"corpora.sources.{name}.max_bytes=600000" for name in domains]
+    words += [f"corpora.sources.{name}.max_bytes={600_000 if name == 'law' else 300_000}" for name in domains]
     question = read_question([*words, "corpora.sources.law.min_characters=400"])
     lines: list[str] = []
     manifest = prepare_corpora(question, lines.append)
