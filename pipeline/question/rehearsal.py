@@ -170,7 +170,7 @@ def _make_runs_short(config: Any) -> Iterator[str]:
     higher = f"peak learning rates are {peak:g} times as high, " if peak != 1 else ""
     yield (
         f"runs: {longest:,} steps are {round(longest * factor)}, others in proportion, of {BATCH} x {LENGTH} tokens at "
-        f"most; {higher}goal.tolerance is {TOLERANCE}, at most {SEEDS} replicates"
+        f"most; {higher}goal.tolerance is {TOLERANCE}, which any ratio meets, and there are at most {SEEDS} replicates"
     )
 
 
