@@ -245,9 +245,7 @@ def test_a_step_that_was_trained_twice_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_answer_with_its_curves_report_and_files(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, few_positions
-) -> None:
+def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     study = Study(tmp_path / "synthetic")
     shutil.copytree(plain_study(tmp_path_factory.getbasetemp() / "plain").folder, study.folder)
     assert run(["report", str(study.folder), "tracking.kind=wandb"]) == 0
