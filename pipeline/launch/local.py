@@ -30,6 +30,10 @@ from training.stop import answer_signal
 ENDED = ("done", "failed")
 _LOG_SECONDS = 15.0
 """Between two lines of progress in a log; after ten minutes four times as long."""
+_SAME_SECONDS = 600.0
+"""Between two lines of the same steps."""
+_SAME_SECONDS = 600.0
+"""Between two lines of the same steps."""
 _SPEED_SECONDS = 5.0
 """From the first step until a speed is known."""
 _HALVINGS = 20
@@ -181,7 +185,7 @@ class _ProgressDisplay:
         self._since: tuple[float, float] | None = None
         self._left: tuple[float, float] | None = None
         self._shown = {row.run.name for row in rows if row.state == "done"}
-        self._last_line, self._last_said = -_LOG_SECONDS, ""
+        self._last_line, self._said = -_LOG_SECONDS, (-_SAME_SECONDS, list[tuple[str, int, str]]())
         # A fixed width each but the last, which is cut at the right: what comes first says most.
         cut = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         columns = (
@@ -225,11 +229,11 @@ class _ProgressDisplay:
             return
         now = time.monotonic()
         if running and now - self._last_line > (_LOG_SECONDS if now - self._start < 600 else 4 * _LOG_SECONDS):
-            self._last_line = now
-            line = "; ".join([facts, *(f"{row.run.name} {_step_and_facts(row)}" for row in running)])
-            if line != self._last_said:
-                self._console.print(line)
-            self._last_said = line
+            self._last_line, steps = now, [(row.run.name, row.step, row.detail) for row in running]
+            # Steps of a large model take minutes: the same line again says nothing but that this goes on.
+            if steps != self._said[1] or now - self._said[0] > _SAME_SECONDS:
+                self._said = now, steps
+                self._console.print("; ".join([facts, *(f"{row.run.name} {_step_and_facts(row)}" for row in running)]))
 
     def _work(self, rows: list[RunStatus]) -> tuple[float, float]:
         """FLOPs of the steps so far, and of those left in runs that have not ended."""

@@ -21,6 +21,8 @@ from training.stop import spawned_processes, started_quietly
 
 SECONDS = 20.0
 """What measuring a machine takes, about, beside building the models."""
+BUSY, _LOOK_SECONDS = 50.0, 0.3
+"""Percent of the cores that others use from which a line warns."""
 
 
 def needs_measurement(context: Context) -> bool:
@@ -52,7 +54,7 @@ def _known(context: Context) -> Machine | None:
 
 
 def _unmeasured_models(context: Context, known: Machine | None) -> list[str]:
-    tried = {*known.tried, *known.speeds} if known else set()
+    tried = {*known.tried, *known.speeds} if known and not context.question.remeasure else set()
     return [name for name in context.models if name not in tried]
 
 
@@ -83,6 +85,9 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     side_by_side = f", in {together} processes at once" if together > 1 else ""
     models = f"{len(names)} models" if len(names) > 1 else names[0]
     log(f"measuring the speed of {models}, about {SECONDS:.0f} s{side_by_side}")
+    if (busy := psutil.cpu_percent(_LOOK_SECONDS)) > BUSY:
+        low = "speeds are measured too low, and times and costs too high; remeasure=true measures them again"
+        log(f"this machine is busy, {busy:.0f}% of its cores: {low}")
     limit = SECONDS / (len(precisions) + len(names) - 1)
     with spawned_processes(together) as pool:
 

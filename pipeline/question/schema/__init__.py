@@ -122,6 +122,8 @@ class Question:
     """Hash or folder name of the only run that train or evaluate takes."""
     retry_failed: bool = False
     """Whether train trains the runs again that have failed, or with run=NAME that one."""
+    remeasure: bool = False
+    """Whether prepare measures the speeds of the models again, as after it found a busy machine."""
     dry_run: bool = False
     """Whether advise, or train with a launcher that queues runs elsewhere, prints what it would submit, and submits
     nothing."""

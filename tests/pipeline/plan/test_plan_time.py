@@ -19,7 +19,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Machine, Speed
 from pipeline.study.context import Context
-from pipeline.study.folder import PlannedRun, Study, StudyError
+from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml
 from tests.pipeline.small import small_words
 from training.engines import choose_engine
 from training.evaluation_steps import evaluation_steps
@@ -186,6 +186,23 @@ def test_models_that_are_new_are_measured_in_the_precision_of_the_study(tmp_path
     assert measured == {"fp32": 1, "bf16": 3}
     assert measure(tmp_path, *few) == measure(tmp_path, *all_models) == (precision, machine)
     assert measured == {"fp32": 1, "bf16": 3}
+
+
+def test_a_machine_is_measured_again_where_that_is_asked_for(tmp_path, measured: Counter[str]) -> None:
+    words = [*ONE_MODEL[:2], "precision=auto"]
+    assert measure(tmp_path, *words)[0] == "bf16"
+    assert measure(tmp_path, *words, "remeasure=true")[0] == "bf16"
+    assert measured == {"fp32": 1, "bf16": 2}
+    assert "remeasure: false" in question_yaml(read_question([*WORDS, "remeasure=true"]))
+
+
+@pytest.mark.parametrize(("busy", "count"), [(80.0, 1), (20.0, 0)])
+def test_a_busy_machine_is_said(busy: float, count: int, tmp_path, measured: Counter[str], monkeypatch) -> None:
+    monkeypatch.setattr("pipeline.plan.machine.psutil.cpu_percent", lambda seconds: busy)
+    lines: list[str] = []
+    question = read_question([*WORDS, *ONE_MODEL[:2], "launcher.workers=1"])
+    measure_machine(dataclasses.replace(estimate(question), study=Study(tmp_path), given_precision=None), lines.append)
+    assert sum(line.startswith("this machine is busy, 80% of its cores: ") for line in lines) == count
 
 
 @pytest.mark.parametrize(("fp32", "bf16", "chosen"), [(30.0, 20.0, "fp32"), (30.0, None, "bf16"), (None, None, "bf16")])
