@@ -15,10 +15,18 @@ from pipeline.question.messages import ConfigError, describe_keys, key_table, ne
 from pipeline.question.presets import groups
 
 FIRST = (
-    *("corpora.sources.*.path", "model.path", "name", "target.steps", "target.global_batch", "sequence_length"),
+    *(
+        "corpora.sources.*.path",
+        "corpora.sources.*.column",
+        "model.path",
+        "name",
+        "target.steps",
+        "target.global_batch",
+        "sequence_length",
+    ),
     *("target.peak_learning_rate", "ladder", "mixture.domain_ratio", "goal.tolerance", "design.tolerance"),
     *("confirm.seeds", "seed", "allow_repeats", "precision", "launcher.workers", "launcher.threads"),
-    *("run", "retry_failed", "dry_run"),
+    *("run", "retry_failed", "dry_run", "rehearsal"),
 )
 """The keys that people set first."""
 

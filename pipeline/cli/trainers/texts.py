@@ -68,7 +68,10 @@ def loadable(
             if folder:
                 log(f"{corpus.name}: {reason}; {_write_documents(corpus, file, first):,} documents written to {file}")
             else:
-                remedy = f"with output=FILE its documents are written beside that, else write them to {file}"
+                remedy = (
+                    "give output=FILE, and cptlaw writes its documents to a .jsonl file beside that; else write them "
+                    f"yourself to {file}, which the configuration names"
+                )
                 missing.append(f"{corpus.name}: {reason}; {remedy}")
             source = Source(path=str(file), column=first)
         corpora.append(dataclasses.replace(corpus, source=source, ending=ending))
@@ -93,8 +96,9 @@ def _difference(corpus: TrainerCorpus, loader: Loader, column: str, is_here: boo
     files = {f"{path.rstrip('/')}/{name}" if folder else path for name, _ in whole(path).files}
     ending = next((one for one in loader.endings if all(file.endswith(one) for file in files)), "")
     if not ending or (folder and loader.folders == "none"):
-        count = "one file" if loader.folders == "none" else "files of one kind"
-        return f"the trainer reads {count}, {' or '.join(loader.endings)}, as cptlaw does", ""
+        kinds = " or ".join(loader.endings)
+        only = f"one {kinds} file only" if loader.folders == "none" else f"files of one kind only, {kinds}"
+        return f"the trainer reads {only}", ""
     ending *= folder
     if _seen(dataclasses.replace(corpus, ending=ending), loader) != files:
         return f"the trainer's loader finds other files in {path}", ""

@@ -193,11 +193,14 @@ def test_what_cannot_be_written_is_said(sources: dict[str, Source], tmp_path: Pa
     loaded, missing = loadable(plan, FORMATS["trl"].loader, None, print)
     assert [one.text for one in loaded.corpora] == ["TEXT-OF-general.jsonl", "far/law.jsonl", "org/web"]
     assert missing == [
-        "general: the filters where are cptlaw's; with output=FILE its documents are written beside that, else write "
-        "them to TEXT-OF-general.jsonl",
+        "general: the filters where are cptlaw's; give output=FILE, and cptlaw writes its documents to a .jsonl file "
+        "beside that; else write them yourself to TEXT-OF-general.jsonl, which the configuration names",
         "far: far/law.jsonl is not on this machine, so its files were not checked",
         "hub: the filters min_characters are cptlaw's",
     ]
+    folder = dataclasses.replace(corpora[1], source=Source(path=str(tmp_path / "texts" / "flat")))
+    (line,) = loadable(dataclasses.replace(PLAN, corpora=(folder,)), FORMATS["megatron"].loader, None, print)[1]
+    assert line.startswith("far: the trainer reads one .jsonl file only; give output=FILE, ")
     wrong = dataclasses.replace(corpora[1], source=Source(path=str(tmp_path / "texts" / "flat"), column="body"))
     with pytest.raises(CorpusError, match=r"flat/a\.jsonl: no column 'body'; .*sources\.far\.column=text"):
         loadable(dataclasses.replace(PLAN, corpora=(wrong,)), FORMATS["trl"].loader, None, print)

@@ -128,7 +128,7 @@ def test_help_in_screens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert shown["pretrain.steps",].rstrip().splitlines()[-2].split() == ["pretrain.steps", "0", "Optimizer", "steps."]
     assert re.search(r"^ladder +\[qwen2-0.05m, qwen2-0.15m, qwen2-0.3m\]", shown["experiment=own",], re.M)
     assert re.search(r"^key +value +what", shown["experiment=own",], re.M)
-    assert len(FIRST) == 20
+    assert len(FIRST) == 22
     assert all(re.search(rf"^{re.escape(key)}  ", text, re.M) for key in FIRST for text in (shown[()], shown["all",]))
     assert len(shown[()].splitlines()) < 45
     assert "goal.flops" in shown["goal",]
