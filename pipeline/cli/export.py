@@ -15,7 +15,7 @@ from pipeline.cli.trainers.plan import OTHER_ANSWER, never_expressed, training_p
 from pipeline.cli.trainers.texts import loadable
 from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal, text_keys
 from pipeline.goals.registry import question_of_study
-from pipeline.question.messages import ConfigError, nearest
+from pipeline.question.messages import ConfigError, nearest, studies_beside
 from pipeline.study.folder import study_of
 from training.durable import write_whole
 from training.run import Exit
@@ -46,7 +46,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     own = text_keys(word for word in given if word.startswith(keys))
     problems = []
     if len(folders) != 1:
-        problems.append(f"cptlaw export: {len(folders)} study folders; allowed: one, see cptlaw export --help")
+        there = studies_beside(Path("studies") / "NAME")
+        problems.append(f"cptlaw export: {len(folders)} study folders; allowed: one, see cptlaw export --help{there}")
     name = own.get("format", "")
     if name not in FORMATS:
         problems.append(f"format: {name!r}; allowed: {', '.join(FORMATS)}{nearest(name, FORMATS)}")

@@ -106,6 +106,9 @@ class Study:
 
     def read_plan(self) -> list[PlannedRun]:
         """The planned runs. Raises StudyError: no plan, or one of another schema, or a damaged line."""
+        if not self.folder.is_dir():
+            first = "give the folder of a study, like cptlaw fit studies/NAME, or make one with cptlaw plan"
+            raise StudyError(f"{self.folder}: no study is there; {first}{studies_beside(self.folder)}")
         if not self.plan_file.exists():
             first = "run cptlaw plan with the question of this study first"
             raise StudyError(f"{self.plan_file}: missing; {first}{studies_beside(self.folder)}")

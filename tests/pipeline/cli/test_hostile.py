@@ -65,7 +65,7 @@ def test_a_verb_given_too_early_names_the_first_step_that_is_left(study: Study, 
     assert "missing; run cptlaw train first" in refused(["recommend", str(study.folder)], capsys, 3)
     for verb in ("fit", "recommend", "confirm", "refine"):
         line = refused([verb, f"studies={study.folder.parent}", "name=never"], capsys, 3)
-        assert "never/plan.jsonl: missing; run cptlaw plan" in line
+        assert "never: no study is there; give the folder of a study, like cptlaw fit studies/NAME, or make" in line
         assert line.rstrip().endswith(f"studies here: {study.folder}")
 
 
