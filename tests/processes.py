@@ -19,7 +19,7 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
-        *("pytest", "training.loop", "training.run", "training.devices.accelerated", "deepspeed"),
+        *("tests.conftest", "pytest", "training.loop", "training.run", "training.devices.accelerated", "deepspeed"),
         *("transformers.models.qwen2.modeling_qwen2", "pipeline.launch.work", "pipeline.cli.verbs"),
     ]
 )
