@@ -115,23 +115,23 @@ def _watch(
     """Show progress until all workers have exited; a worker that died during a run is started again."""
     restarts = 0
     while True:
-        # Polled before the states are read: a dead process without a poll still counts as alive.
-        dead = [number for number, process in enumerate(processes) if _died(process)]
+        # Once, before the states are read: a dead process without a poll still counts as alive, and one that dies from
+        # here on is seen the next time.
+        codes = [process.poll() for process in processes]
         rows = read()
         display.show(rows)
+        # Negative codes are signals.
+        dead = [
+            number for number, code in enumerate(codes) if code is not None and (code < 0 or code == Exit.UNEXPECTED)
+        ]
         if dead and any(row.state == "interrupted" for row in rows) and restarts < 3 * len(rows) + _HALVINGS:
             # Its run is open again. launcher.retries limits how often a run is tried.
             processes[dead[0]] = start(dead[0])
             restarts += 1
-        if all(process.poll() is not None for process in processes):
+        elif None not in codes:
             break
         time.sleep(0.5)
     display.show(read())
-
-
-def _died(process: Popen[bytes]) -> bool:
-    # Negative codes are signals.
-    return process.poll() is not None and (process.returncode < 0 or process.returncode == Exit.UNEXPECTED)
 
 
 def _start(

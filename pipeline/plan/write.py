@@ -58,7 +58,9 @@ def _changes(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
     kept = {run.spec.hash for run in runs}
     if gone := [run.name for run in context.plan if run.spec.hash not in kept]:
         runs_are = "1 run is" if len(gone) == 1 else f"{len(gone)} runs are"
-        yield f"{context.study.plan_file}: {runs_are} not of this question and left out; their files stay"
+        begun = sum((context.study.runs / name).exists() for name in gone)
+        stay = f"; the files of {begun} stay" if begun else ""
+        yield f"{context.study.plan_file}: {runs_are} not of this question and left out{stay}"
 
 
 def with_planned(context: Context, runs: Sequence[PlannedRun], *, keep: bool = False) -> list[PlannedRun]:

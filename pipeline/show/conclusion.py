@@ -12,7 +12,7 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED
-from pipeline.study.number_format import percent, quantity
+from pipeline.study.number_format import domain_ratio_of, percent, quantity
 
 WIDEST = 0.5
 """A wider 90% interval of the domain ratio says too little to train on its centre."""
@@ -60,9 +60,9 @@ def conclude(context: Context, answer: Recommendation | None, confirmation: Conf
 def _conclude(context: Context, answer: Recommendation | None, confirmation: Confirmation | None) -> Conclusion:
     domain, study = context.question.corpora.domain, _words(context)
     if answer is None:
-        return Conclusion(f"which domain ratio of {domain}? No recommendation yet", False)
+        return Conclusion(f"which {domain_ratio_of(domain)}? No recommendation yet", False)
     if why := goal_of(context.question).outdated(context, answer):
-        line = f"which domain ratio of {domain}? The recommendation is out of date: {why}"
+        line = f"which {domain_ratio_of(domain)}? The recommendation is out of date: {why}"
         remedy = f"Run cptlaw fit {study}, then cptlaw recommend {study}, with the question that is meant."
         return Conclusion(line, False, remedy=remedy, is_outdated=True)
     if answer.mixture is None:
@@ -102,7 +102,7 @@ def _unknown(domain: str, answer: Recommendation) -> str:
         sizes = " to ".join(quantity(1e9 * (side or 0.0)) for side in (size.low, size.high))
         return f"the best model for {domain} is not known yet: 90% interval of its size {sizes}"
     if not answer.identified or high - low > WIDEST:
-        return f"the domain ratio of {domain} is not known yet: 90% interval {low:.1%} to {high:.1%}"
+        return f"the {domain_ratio_of(domain)} is not known yet: 90% interval {low:.1%} to {high:.1%}"
     return ""
 
 

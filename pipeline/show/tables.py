@@ -13,7 +13,7 @@ from pipeline.show.table import Table
 from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, PredictedLoss, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
-from pipeline.study.number_format import duration, laws_used, percent, quantity, weights_used
+from pipeline.study.number_format import domain_ratio_of, duration, laws_used, percent, quantity, weights_used
 
 SPLITS = {
     "size": "the largest size",
@@ -101,7 +101,7 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
     if content.mixture:
         given = content.low == content.high == question.goal.domain_ratio
         interval = "given" if given else f"{content.low:.3f} to {content.high:.3f}"
-        rows.append([f"domain ratio, {domain}", f"{content.mixture[domain]:.3f}", interval])
+        rows.append([domain_ratio_of(domain), f"{content.mixture[domain]:.3f}", interval])
         rows.append([f"replay ratio, {general}", f"{content.mixture[general]:.3f}", ""])
         if content.peak_learning_rate is not None:
             rows.append(["peak learning rate", f"{content.peak_learning_rate:g}", ""])
@@ -143,7 +143,7 @@ def answer_table(
         expected = (f"{content.loss_before[corpus]:.4f}", f"{loss.loss:.4f}", _ends(loss))
         rows.append([(corpus, colours[corpus]), *expected, "not yet", "", "", ""])
     columns = ["loss on", *([_places(measured)] if by_place else []), "before", "predicted", "90% interval"]
-    columns += ["measured", "error", "change", "inside"]
+    columns += ["measured", "error", "measured change", "inside"]
     return Table(title, columns, rows, note, page_only=2)
 
 

@@ -234,7 +234,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys
     made.write(study)
     assert run(["export", folder, "format=trl"]) == 0
     shown = capsys.readouterr()
-    assert "# The domain ratio of domain is not known yet: 90% interval 0.0% to 100.0%." in shown.out
+    assert "# The domain ratio is not known yet: 90% interval 0.0% to 100.0%." in shown.out
     assert "# confirmation: of another answer; run cptlaw confirm again" in shown.out
     assert "What would tell: cptlaw refine" in shown.err
     recommendation(mixture=None, target=target, binding="all too high").write(study)

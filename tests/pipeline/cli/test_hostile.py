@@ -63,7 +63,7 @@ def test_a_verb_given_too_early_names_the_first_step_that_is_left(study: Study, 
         line = refused(["export", str(study.folder), "format=trl"], capsys, 3)
         assert f"missing; run cptlaw {step} first" in line
     assert "missing; run cptlaw train first" in refused(["recommend", str(study.folder)], capsys, 3)
-    for verb in ("fit", "recommend", "confirm", "refine"):
+    for verb in ("fit", "recommend", "confirm", "refine", "continue"):
         line = refused([verb, f"studies={study.folder.parent}", "name=never"], capsys, 3)
         assert "never: no study is there; give the folder of a study, like cptlaw fit studies/NAME, or make" in line
         assert line.rstrip().endswith(f"studies here: {study.folder}")

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.text import Text
@@ -110,3 +111,27 @@ def test_the_reason_of_a_failure_is_no_line_of_progress(tmp_path: Path) -> None:
     progress = "fit-1: step 20/600, 3 min left, 1,234 tokens/s, training loss 3.1\n"
     (tmp_path / "logs/worker-0.log").write_text(f"{progress}disk: no space\n{progress}\n")
     assert local.last_log_line(Study(tmp_path)) == "disk: no space"
+
+
+def test_a_worker_that_dies_while_states_are_read_is_replaced(clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.launch.local.time.sleep", lambda seconds: None)
+    codes, states = {"old": iter([None, -9, -9, -9]), "new": iter([0])}, [rows("interrupted"), rows("done")]
+    started = []
+
+    class Worker:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def poll(self) -> int | None:
+            return next(codes[self.name])
+
+    def start(number: int) -> Any:
+        started.append(number)
+        return Worker("new")
+
+    def read() -> list[RunStatus]:
+        return states[len(started)]
+
+    processes: list[Any] = [Worker("old")]
+    local._watch(processes, start, read, local._ProgressDisplay(states[0], LineConsole(file=io.StringIO())))
+    assert started == [0]
