@@ -280,8 +280,8 @@ def step_after(verb: str, context: Context) -> str:
     answers = (
         [] if context.question.goal_kind.many_domains or not context.plan else ["train", "collect", "fit", "confirm"]
     )
-    # Who takes step by step is shown the fits and the answer, though rounds of runs have made both already.
-    shown = {"collect": "fit", "fit": "recommend"}.get(verb)
+    # Who fits is shown the answer, though rounds of runs have made one already.
+    shown = "recommend" if verb == "fit" else ""
     done = {"train": has_trained, "report": lambda context: is_reported(context.study)}
     for name in [*(one for one in answers if names.index(one) < first and one != verb), *names[first:]]:
         if name == shown or not done.get(name, STEPS[name].is_done)(context):

@@ -88,7 +88,7 @@ def trade_off(
         message = f"infeasible even at r_d=0: general loss would reach {_percent(found.general_at_0, general_before)}"
         warnings = beyond("general", general, _frame(general, N, D, np.ones(1), at["general"], "general"))
         return TradeOff(None, None, None, {}, Status("infeasible", message), warnings)
-    status = Status("at bound", "nothing: all-domain is within tolerance")
+    status = Status("at bound", "nothing: predicted within tolerance at 100%")
     if r_d < 1:
         reached = _percent(general_before * (1 + tolerance), general_before)
         status = Status("limited", f"general loss reaches {reached}")

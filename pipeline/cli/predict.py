@@ -179,7 +179,9 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         weights = {name: weight._asdict() for name, weight in found.weights.items()}
         combination = {"third": [asdict(row) for row in found.third], "weights": weights, "r2": found.r2}
     items = [question.marked(f"{run}: by {laws_used(laws.law)}"), *tables, *lines, *_newer_lines(context)]
-    step = step_after("recommend" if Recommendation.path(context.study).exists() else "fit", context)
+    # Of the study's own question, which the keys here do not change.
+    own = context_of(question_of_study(Path(folders[0]), []))
+    step = step_after("recommend" if Recommendation.path(own.study).exists() else "fit", own)
     command = [step, folders[0]] if step else ["export", folders[0], "format=trl"]
     print_items([*items, f"next: cptlaw {shlex.join(command)}"], console)
     if print_json:

@@ -76,7 +76,7 @@ usage: cptlaw VERB [STUDY_FOLDER] [key=value ...] [--debug]
 {verbs}
 
 examples:
-  cptlaw quickstart                              the built-in example, 5 to 15 minutes on two cores
+  cptlaw quickstart                              the built-in example, 4 to 15 minutes on two cores
   cptlaw plan experiment=quickstart 'mixture.domain_ratio=[0.1,0.5,0.9]'
   cptlaw plan experiment=own corpora.sources.general.path=prose/ corpora.sources.domain.path=law.jsonl.gz
   cptlaw advise smollm2-135m corpora.sources.domain.path=law.jsonl.gz corpora.sources.general.path=prose/

@@ -88,7 +88,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
     if flat := _flat(answer, domain):
         headline = f"any ratio up to {mixture} will do: {flat}"
     elif found is None:
-        headline += f", as predicted; no run has confirmed it yet{beside}"
+        headline += f" by prediction; no run has confirmed it yet{beside}"
     elif found.remark:
         headline += f"; {found.remark}"
     return Conclusion(headline, True, verdict, inside)
@@ -133,7 +133,9 @@ def _measured_beside(question: Question, answer: Recommendation, confirmation: C
     if answer.goal.kind != "trade-off" or not rows:
         return ""
     seen = [f"{row.measured / row.before - 1:+.2%} at {percent(row.domain_ratio)}" for row in rows]
-    return f"; runs of another answer changed the loss on {general} by {' and '.join(seen)} {question.corpora.domain}"
+    counted = any(abs(row.domain_ratio - (answer.mixture or {})[question.corpora.domain]) < 5e-4 for row in rows)
+    counts = ", which cptlaw confirm compares with this answer" if counted else ""
+    return f"; runs measured {' and '.join(seen)} {question.corpora.domain} on {general}{counts}"
 
 
 def _flat(answer: Recommendation, domain: str) -> str:

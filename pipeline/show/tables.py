@@ -90,7 +90,9 @@ def mean_errors_table(tested: pd.DataFrame) -> Table:
             [str(corpus), str(law), *(error_percent(errors[split]) if split in errors else "" for split in splits)]
         )
     columns = ["corpus", "law", *(split.replace("-", " ") for split in splits)]
-    note = "; ".join(f"{split.replace('-', ' ')}: {SPLITS[split]} held out" for split in splits if split in SPLITS)
+    note = "; ".join(
+        f"{split.replace('-', ' ')}: {SPLITS[split].split(': ')[-1]} held out" for split in splits if split in SPLITS
+    )
     return Table("mean relative error on points held out of the fit", columns, rows, note, left=2)
 
 

@@ -184,8 +184,11 @@ def row_of(
     text, problem, too_long = None, "", values is None
     values = values or {}
     if not too_long:
-        problem = next(missing_columns(label, [column] if group is None else [column, group], [*values], corpus), "")
-        text = values.get(column)
+        text, needed = values.get(column), [column] if group is None else [column, group]
+        if any(name not in values for name in needed):
+            # The longest first, which is most likely the text.
+            named = sorted(values, key=lambda one: -len(value) if isinstance(value := values[one], str) else 0)
+            problem = next(missing_columns(label, needed, named, corpus), "")
         if not problem and not isinstance(text, str):
             problem = f"{label}: column {column} is {type(text).__name__}; allowed: a text"
     if isinstance(text, str) and not problem:

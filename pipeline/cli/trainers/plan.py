@@ -17,6 +17,7 @@ from pipeline.show.conclusion import conclusion_of
 from pipeline.study.artifacts import Confirmation, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study
+from pipeline.study.number_format import percent
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.source import Source
@@ -41,6 +42,8 @@ class TrainerCorpus:
     """Tokens to train on."""
     dropped: int = 0
     """Documents of its files that prepare left out."""
+    validates: int = 0
+    """Documents of its files that the study set apart to validate."""
     ending: str = ""
     """Ending of all files, where the path is a folder of them."""
 
@@ -150,7 +153,9 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
         precision="bf16" if question.precision == "auto" else question.precision,
         seed=question.seed,
         facts=tuple(_facts(answer, context)),
-        unknown="" if (known := conclusion_of(context)).is_known else " ".join(known.lines),
+        unknown=""
+        if (known := conclusion_of(context)).is_known
+        else " ".join([*known.lines, _written(answer, context)]),
     )
 
 
@@ -208,12 +213,19 @@ def _corpora(question: Question, mixture: dict[str, float]) -> Iterator[TrainerC
     total = sum(documents.values())
     for name, weight in weights.items():
         ratio = documents[name] / total if documents else None
-        available, dropped = None, 0
+        available, dropped, validates = None, 0, 0
         if name in prepared:
             # Those that are like validation text stay in the counts of the others.
             screen = sum(count for rule, count in prepared[name].dropped.items() if rule.startswith("validation."))
             available, dropped = prepared[name].tokens["train"], sum(prepared[name].dropped.values()) - screen
-        yield TrainerCorpus(name, sources[name], weight, ratio, available, dropped)
+            apart = question.corpora.validation or question.corpora.sources[name].validation
+            validates = 0 if apart else prepared[name].documents["validation"]
+        yield TrainerCorpus(name, sources[name], weight, ratio, available, dropped, validates)
+
+
+def _written(answer: Recommendation, context: Context) -> str:
+    ratio = percent((answer.mixture or {})[context.question.corpora.domain])
+    return f"The file has the predicted ratio all the same, {ratio} {context.question.corpora.domain}."
 
 
 def _facts(answer: Recommendation, context: Context) -> list[str]:
@@ -244,4 +256,9 @@ def never_expressed(plan: TrainingPlan) -> list[str]:
         if corpus.available is not None and corpus.weight * plan.tokens > corpus.available:
             times = corpus.weight * plan.tokens / max(corpus.available, 1)
             lines.append(f"{corpus.name}: the run reads its {corpus.available:,} tokens {times:.1f} times")
+    if apart := [f"{corpus.validates:,} of {corpus.name}" for corpus in plan.corpora if corpus.validates]:
+        lines.append(
+            f"the text holds the documents that the study validates on, {' and '.join(apart)}: a run that trains on "
+            "them is no test of the prediction (docs/corpora.md)"
+        )
     return lines

@@ -219,6 +219,8 @@ def plan_lines(context: Context) -> list[str]:
     begun = f"{count} round{'s' * (count > 1)} of runs so far, {chosen.spent:.2g} {unit_}" if count else "first round"
     if chosen.rounds and _has_ended(context, chosen.rounds[-1]):
         return [f"{begun}; no more follow: {chosen.rounds[-1].stop} (design.tolerance={question.design.tolerance:g})"]
+    if chosen.rounds and chosen.spent >= context.once(budget):
+        return [f"{begun}; no more follow: the budget of {context.once(budget):.2g} {unit_} is spent"]
     beside = "" if question.model.path else " beside the target's pre-training"
     known = f"more rounds follow until the domain ratio is known within design.tolerance={question.design.tolerance:g}"
     return [f"{begun}; {known}, at most {context.once(budget):.2g} {unit_}{beside}"]

@@ -87,7 +87,8 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
             f"{answer.predicted[domain][0]:.4f} at {percent(answer.domain_ratio or 0.0)}, less apart than its interval"
         )
     yield from _spikes(context, laws)
-    if answer.domain_ratio is not None and (line := beyond_ratios(laws, answer.domain_ratio)):
+    # Rounded down, as the mixture of the answer.
+    if answer.domain_ratio is not None and (line := beyond_ratios(laws, int(1000 * answer.domain_ratio) / 1000)):
         yield line
     # The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same.
     names, merged = {"general": general, "domain": domain, "fit": domain}, {}
@@ -134,17 +135,20 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
 
 
 def _not_identified(fits: Mapping[str, Sequence[Fit]]) -> Iterator[str]:
-    """One line: the parameters that the points leave open on a corpus, those that the prior decides, and what tells."""
-    left, by_prior = {}, set[str]()
+    """One line: the parameters that the points leave open on a corpus, whether the prior decides some, what tells."""
+    left, by_prior = {}, False
     for law, of_corpora in fits.items():
         open_on = [name for fit in of_corpora for name, known in fit.identified.items() if not known]
         if open_on:
             left[law] = list(dict.fromkeys(open_on))
-        by_prior |= {name for fit in of_corpora for name in open_on if fit.prior_shares.get(name, 0.0) >= BY_PRIOR}
+        by_prior |= any(fit.prior_shares.get(name, 0.0) >= BY_PRIOR for fit in of_corpora for name in open_on)
     if left:
         names = {name for of_law in left.values() for name in of_law}
-        parts = ["not identified: " + "; ".join(f"{', '.join(of_law)} of {law}" for law, of_law in left.items())]
-        parts += [f"of these decided by the prior: {', '.join(sorted(by_prior))}"] if by_prior else []
+        parts = [
+            "not identified on either corpus: "
+            + "; ".join(f"{', '.join(of_law)} of {law}" for law, of_law in left.items())
+        ]
+        parts += ["the prior decides some of them"] if by_prior else []
         runs = [run for run, parameters in TELLING_RUNS.items() if names & parameters]
-        parts += [f"what would tell: {', '.join(runs)}"] if runs else []
-        yield f"{'; '.join(parts)} (docs/laws.md)"
+        parts += [f"to know them takes {', '.join(runs)}"] if runs else []
+        yield f"{'; '.join(parts)} (docs/laws.md); the answer may be known all the same"

@@ -189,7 +189,7 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
     ]
     if met is not None:
         measured = f"{met.value:.1%}{_between(met, '.1%')}"
-        parts.append(f"measured, it is reached at {measured}, predicted {low:.1%} to {high:.1%}")
+        parts.append(f"on a line between these runs it is reached at {measured}, predicted {low:.1%} to {high:.1%}")
     elif len(deciding) > 1:
         parts.append("no two neighbouring runs enclose it")
     else:

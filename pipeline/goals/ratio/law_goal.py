@@ -318,6 +318,8 @@ class LawGoal(Goal):
         _, domain = context.corpora
         mixed = list(dict.fromkeys(percent(float(Fraction(run.spec.mixture[domain]))) for run in runs))
         key = "confirm.around" if context.question.confirm.around else "confirm.neighbour; 0 leaves it out"
+        if runs and runs[0].spec.seed != context.question.seed:
+            yield f"confirmation runs of seed {runs[0].spec.seed}: the fit has read those of the seeds before"
         if len(mixed) > 1:
             beside = f"the first is the answer, what is beside it ({key}) shows whether the optimum is there"
             yield f"confirmation runs at {', '.join(mixed)} {domain}: {beside}"

@@ -56,7 +56,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
                 ratio = float(ratio)  # pyright: ignore[reportArgumentType]
                 hover = f"{percent(ratio)} {label(evidence.domain)}: %{{y:.4f}} at %{{x:.3s}} tokens"
                 traces.append(dots(runs["tokens"], runs["loss"], ratio_colour(ratio), size, symbol, hover))
-            x = log_axis("tokens of the CPT run", rows["tokens"])
+            x = log_axis("tokens of the CPT run, logarithmic", rows["tokens"])
             y = axis("loss, nats per token", range=bounds)
             panels.append(panel(f"Loss on {corpus}", title, traces, x, y))
     keys = [Key(f"{percent(at)} {evidence.domain}", ratio_colour(at), "dot") for at in sorted(set(points["ratio"]))]

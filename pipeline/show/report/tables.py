@@ -126,7 +126,7 @@ def _spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
         times += confirm / flops
     if seconds := sum(_seconds(evidence).values()):
         parts.append(f"{duration(seconds)} in all")
-    return f"{times:.3g} times that run", f"by FLOPs: {'; '.join(parts)}"
+    return f"{times:.3g} times the answer's run", f"by FLOPs: {'; '.join(parts)}"
 
 
 def _dates(evidence: Evidence) -> tuple[str, str]:

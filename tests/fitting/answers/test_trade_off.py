@@ -75,7 +75,7 @@ def test_many_tolerances_at_once_have_the_same_answers(general, domain):
 def test_all_domain_when_nothing_binds(general, domain):
     answer = fitting.trade_off(general, domain, N, D, 10.0, BEFORE)
     assert (answer.domain_ratio, answer.high) == (1.0, 1.0)
-    assert answer.status.message == "nothing: all-domain is within tolerance"
+    assert answer.status.message == "nothing: predicted within tolerance at 100%"
 
 
 def test_none_when_nothing_helps(general, domain):

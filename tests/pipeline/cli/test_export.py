@@ -225,7 +225,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys
         ["export", folder, "format=trl", "devices=3"], capsys
     )
     assert "did you mean trl?" in refused(["export", folder, "format=trk"], capsys)
-    assert "# Train local on 30% domain and 70% general, as predicted; no run has confirmed it yet." in text
+    assert "# Train local on 30% domain and 70% general by prediction; no run has confirmed it yet." in text
     error = refused(["export", folder, "format=trl", "goal.tolerance=0.5"], capsys, 3)
     assert "answers goal.tolerance=0.03, but goal.tolerance=0.5 is asked" in error
     made = recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target, low=0.0, high=1.0, identified=False)

@@ -156,9 +156,9 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
 
     assert following("report") == f"next: cptlaw export {copy} format=trl"
     assert following("cancel") == f"next: cptlaw export {copy} format=trl"
-    # README's order by hand, though all is done.
+    # Who fits is shown the answer, though all is done.
     context = Context(study[1], Study(copy))
-    assert [step_after(verb, context) for verb in ("collect", "fit", "recommend")] == ["fit", "recommend", ""]
+    assert [step_after(verb, context) for verb in ("collect", "fit", "recommend")] == ["", "recommend", ""]
     # The report is older than the answer.
     os.utime(copy / "recommendation.json", (time.time() + 1,) * 2)
     assert step_after("recommend", context) == "report"

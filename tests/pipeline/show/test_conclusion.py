@@ -68,7 +68,7 @@ def _conclusion(
 @pytest.mark.parametrize(
     ("losses", "changes", "start", "verdict"),
     [
-        (None, {}, f"{TRAIN}, as predicted; no run has confirmed it yet", "not yet"),
+        (None, {}, f"{TRAIN} by prediction; no run has confirmed it yet", "not yet"),
         (None, NOTHING, f"{UNKNOWN}: 90% interval 0.0% to 100.0%", "not yet"),
         (None, {"low": 0.2, "high": 0.99}, UNKNOWN, "not yet"),
         (MET, NOTHING, UNKNOWN, "as predicted, by one seed, which says little"),
@@ -81,7 +81,7 @@ def _conclusion(
             "not confirmed: the prediction is too wide",
         ),
         (None, WIDE, "whether 50% code keeps to the tolerance is not known yet: the change of the loss on", "not yet"),
-        (None, BELOW, f"{TRAIN}, as predicted; no run has confirmed it yet", "not yet"),
+        (None, BELOW, f"{TRAIN} by prediction; no run has confirmed it yet", "not yet"),
         ({1.0: [2.02], 0.85: [2.0]}, ALL, "train qwen2-0.7m on 100% code and 0% general; the loss on", "as predicted"),
         (OVER, {}, f"{TRAIN}; the loss on general rose by 3.15%, 3% is allowed: 0.15 points more", "as"),
         (MET, BELOW, f"{TRAIN}; the loss on general rose by 2.90%, 3% is allowed", "as predicted, by one"),
@@ -170,13 +170,15 @@ def test_what_runs_of_another_answer_measured_is_said(tmp_path: Path) -> None:
     made = Confirmation(0.9, rows, goal_of(question).outcome(question, before, rows), None, before.identity)
     now = dataclasses.replace(before, mixture={"general": 0.6, "code": 0.4})
     known = conclude(Context(question, Study(tmp_path)), now, made)
-    seen = "runs of another answer changed the loss on general by +0.50% at 35% and +3.00% at 50% code"
+    seen = "runs measured +0.50% at 35% and +3.00% at 50% code on general"
     assert known.headline.endswith(f"no run has confirmed it yet; {seen}")
     assert known.verdict == "not yet"
+    again = dataclasses.replace(before, predicted=before.predicted | {"code": PredictedLoss(3.0, 2.95, 3.05)})
+    assert conclude(Context(question, Study(tmp_path)), again, made).headline.endswith("compares with this answer")
     other = [dataclasses.replace(row, steps=9) for row in rows]
     assert conclude(
         Context(question, Study(tmp_path)), now, dataclasses.replace(made, confirmations=other)
-    ).headline == ("train qwen2-0.7m on 40% code and 60% general, as predicted; no run has confirmed it yet")
+    ).headline == ("train qwen2-0.7m on 40% code and 60% general by prediction; no run has confirmed it yet")
 
 
 def test_a_size_that_is_not_known_is_said(tmp_path: Path) -> None:
