@@ -11,9 +11,11 @@ from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.study.context import Context
 from pipeline.study.fitted_points import selected
 from pipeline.study.number_format import percent
+from training.schedule import learning_rates
 
 WEIGHTS = (
-    "do not say where the optimum", "a spike", "is flat", "have failed|runs are failed", "no ratio is feasible",
+    "do not say where the optimum", "end with a higher loss", "a spike", "is flat", "have failed|runs are failed",
+    "no ratio is feasible",
     "runs only", "beyond the points", "could not be fitted|left out", "could be tested", "not done",
     "not in the average", "", "not identified|do not fix",
 )  # fmt: skip
@@ -29,6 +31,8 @@ TELLING_RUNS = {
 SPIKE = 8.0
 """A log error of so many standard deviations, by their median, is a spike if few runs have one."""
 LEAST_SPIKE = 0.03
+READ = 0.05
+"""Domain ratio from which a run that learns lowers the loss on the domain."""
 
 
 def by_weight(warnings: Iterable[str]) -> list[str]:
@@ -86,6 +90,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
             f"the loss on {domain} is flat: {answer.predicted[domain][0] + gain:.4f} at {percent(least)}, "
             f"{answer.predicted[domain][0]:.4f} at {percent(answer.domain_ratio or 0.0)}, less apart than its interval"
         )
+    yield from _harmed(context)
     yield from _spikes(context, laws)
     # Rounded down, as the mixture of the answer.
     if answer.domain_ratio is not None and (line := beyond_ratios(laws, int(1000 * answer.domain_ratio) / 1000)):
@@ -112,6 +117,24 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
                 yield f"{corpus}: not in the average so far beyond the fitted tokens: {ends}"
     names = dict.fromkeys(name for corpus in laws.corpora for name in laws.weights.get(corpus) or [laws.law[corpus]])
     yield from _not_identified({name: [context.fits[corpus][name] for corpus in context.corpora] for name in names})
+
+
+def _harmed(context: Context) -> Iterator[str]:
+    """A line where runs end with a higher loss on the domain than before, though they read it: too high a peak."""
+    _, domain = context.corpora
+    points = context.points
+    if "loss_before" not in points:
+        return
+    own = points[(points["corpus"] == domain) & (points["role"] == "fit")]
+    ends = own.sort_values("step").groupby("run").last()
+    worse = ends[(ends["loss"] > ends["loss_before"]) & (ends["r"] >= READ)]
+    specs = [run.spec for run in context.plan if run.name in worse.index]
+    if peaks := [max(learning_rates(spec.schedule, spec.steps)) for spec in specs]:
+        high = f"a peak learning rate of {min(peaks):g} is too high for this model and batch"
+        yield (
+            f"{len(worse)} of {len(ends)} runs for the fit end with a higher loss on {domain} than they begin with, "
+            f"though they read it: {high}; give a fifth, target.peak_learning_rate={min(peaks) / 5:g}"
+        )
 
 
 def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import shutil
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from fitting import Fit
-from pipeline.goals.ratio.answer_warnings import beyond_ratios
+from pipeline.goals.ratio.answer_warnings import _harmed, beyond_ratios, by_weight
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.registry import goal_of
 from pipeline.study.artifacts import Recommendation
@@ -60,3 +61,22 @@ def test_a_ratio_beyond_the_fitted_ones_is_said_once(tmp_path_factory: pytest.Te
     fitted = f"the loss on general and {HOSTILE_CORPUS} was fitted at 10% to 90%"
     assert beyond_ratios(laws, 1.0) == f"100% {HOSTILE_CORPUS} is beyond the points: {fitted}"
     assert beyond_ratios(laws, 0.05).endswith(fitted)
+
+
+def test_a_peak_that_harms_the_model_is_said(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+    context = Context(question, made)
+    assert not [*_harmed(context)]
+    points = context.points.copy()
+    worse = [
+        run.name for run in context.plan if run.role == "fit" and float(Fraction(run.spec.mixture["general"])) < 0.6
+    ]
+    ends = points["run"].isin(worse) & (points["corpus"] == HOSTILE_CORPUS)
+    points.loc[ends, "loss"] = points.loc[ends, "loss_before"] + 0.1
+    monkeypatch.setattr(Context, "points", points)
+    (line,) = _harmed(context.fresh())
+    assert line.startswith(f"{len(worse)} of ")
+    assert "target.peak_learning_rate=" in line
+    assert by_weight(["law: a spike? 3", line])[0] == line
