@@ -142,7 +142,8 @@ def trade_offs(
     """`trade_off` at many tolerances (n,) at once, and the losses at further domain ratios (m,).
 
     `parts`: where it is not 0, losses are predicted at the ratio rounded down to one of so many parts, as a mixture is
-    run. The other parameters are those of `trade_off`. Raises PointsError for columns that a law reads and nobody gave.
+    run. The other parameters are those of `trade_off`. Raises PointsError for columns that a law reads and `general_at`
+    or `domain_at` lacks.
     """
 
     def at(fit: Fit | LawAverage, name: str, r_d: np.ndarray) -> pd.DataFrame:

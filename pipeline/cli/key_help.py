@@ -15,15 +15,8 @@ from pipeline.question.messages import ConfigError, describe_keys, key_table, ne
 from pipeline.question.presets import groups
 
 FIRST = (
-    *(
-        "corpora.sources.*.path",
-        "corpora.sources.*.column",
-        "model.path",
-        "name",
-        "target.steps",
-        "target.global_batch",
-        "sequence_length",
-    ),
+    *("corpora.sources.*.path", "corpora.sources.*.column", "model.path", "name"),
+    *("target.steps", "target.global_batch", "sequence_length"),
     *("target.peak_learning_rate", "ladder", "mixture.domain_ratio", "goal.tolerance", "design.tolerance"),
     *("confirm.seeds", "seed", "allow_repeats", "precision", "launcher.workers", "launcher.threads"),
     *("run", "retry_failed", "dry_run", "rehearsal"),

@@ -85,7 +85,7 @@ def run_words(
         add = f"cptlaw import LOG name={question.name} studies={question.studies} adds runs"
         raise StudyError(f"{folder}: its runs were imported, {verb} cannot train more; {add}, cptlaw fit {folder} fits")
     asks = verb in _KEEPING or (verb == "refine" and question.goal_kind.design_question)
-    # What goes on has begun: the question of no words at all is nobody's.
+    # Without a study there is nothing to continue, and no words ask for the default question.
     is_new = verb == "continue" and not study_of(question).folder.is_dir()
     if is_new or (asks and not (study_of(question).folder / "points.parquet").exists()):
         study_of(question).read_plan()  # Refuses a study that was never planned.

@@ -32,8 +32,6 @@ _LOG_SECONDS = 15.0
 """Between two lines of progress in a log; after ten minutes four times as long."""
 _SAME_SECONDS = 600.0
 """Between two lines of the same steps."""
-_SAME_SECONDS = 600.0
-"""Between two lines of the same steps."""
 _SPEED_SECONDS = 5.0
 """From the first step until a speed is known."""
 _HALVINGS = 20

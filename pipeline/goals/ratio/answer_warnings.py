@@ -168,7 +168,7 @@ def _not_identified(fits: Mapping[str, Sequence[Fit]]) -> Iterator[str]:
     if left:
         names = {name for of_law in left.values() for name in of_law}
         parts = [
-            "not identified on either corpus: "
+            "not identified on one corpus or both: "
             + "; ".join(f"{', '.join(of_law)} of {law}" for law, of_law in left.items())
         ]
         parts += ["the prior decides some of them"] if by_prior else []

@@ -44,8 +44,8 @@ def test_what_is_not_identified_is_one_line_with_the_runs_that_would_tell() -> N
     known: Any = SimpleNamespace(identified={"C": True}, prior_shares={})
     (line,) = _not_identified({"dcpt": [general, domain], "transfer": [known, known], "openai": [known, domain]})
     assert line == (
-        "not identified on either corpus: A, eps, beta of dcpt; A, beta of openai; the prior decides some of them; "
-        "to know them takes another size, a longer run, a ratio near 0 (docs/laws.md); the answer may be known all the "
-        "same"
+        "not identified on one corpus or both: A, eps, beta of dcpt; A, beta of openai; the prior decides some of "
+        "them; to know them takes another size, a longer run, a ratio near 0 (docs/laws.md); the answer may be "
+        "known all the same"
     )
     assert [*_not_identified({"transfer": [known, known]})] == []
