@@ -10,6 +10,16 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from pipeline.done import (
+    has_trained,
+    is_answer_confirmed,
+    is_answered,
+    is_fitted,
+    is_planned,
+    is_trained,
+    not_collected,
+    open_runs,
+)
 from pipeline.goals.registry import goal_of, refused_by_plan
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
@@ -25,15 +35,12 @@ from pipeline.show.report.pages import write_pages
 from pipeline.show.tables import cost_table
 from pipeline.show.terminal import answer_items, print_items, shown
 from pipeline.show.tracking.mirror import track_answer
-from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect as collect_points
-from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
-from pipeline.study.fitted_points import are_all_fitted
-from pipeline.study.folder import PlannedRun, StudyError, question_yaml, refuse_read_only
-from pipeline.study.status import ended_points, is_confirmed, is_followed, is_reported
+from pipeline.study.folder import PlannedRun, StudyError, refuse_read_only
+from pipeline.study.status import is_followed, is_reported
 from training.corpora.documents import CorpusError
-from training.durable import read_text
 from training.run import Exit
 from training.spec import SpecError
 from training.stop import was_interrupted
@@ -216,49 +223,18 @@ class Step:
     """Whether it has left work to a cluster that is not done yet."""
 
 
-def _is_planned(context: Context) -> bool:
-    path = context.study.folder / "study.yaml"
-    return bool(context.plan) and path.exists() and read_text(path) == question_yaml(context.question)
-
-
-def _is_trained(context: Context) -> bool:
-    """Whether every run for the fit is done; where results decide on further runs, train itself finds out."""
-    return not goal_of(context.question).is_staged(context.question) and has_trained(context)
-
-
-def _is_answered(context: Context) -> bool:
-    """Whether recommendation.json answers this goal by fits of these laws to all points."""
-    study, question = context.study, context.question
-    if question.goal_kind.many_domains or not_collected(context) or not Recommendation.path(study).exists():
-        return False
-    answer = Recommendation.read(study)
-    same_laws = all({*of_law} == {*question.law} for of_law in answer.fit_points.values())
-    same = answer.goal == question.goal and same_laws and not goal_of(question).outdated(context, answer)
-    return same and are_all_fitted(answer.fit_points, context.points, question)
-
-
-def _is_confirmed(context: Context) -> bool:
-    """Whether confirmation.json compares all points with this recommendation, not an earlier one, or none is asked."""
-    study, question = context.study, context.question
-    followed = is_followed(study, question)
-    confirmed = followed or is_confirmed(study, context.plan)
-    if not confirmed or followed or question.goal_kind.many_domains:
-        return confirmed
-    return Confirmation.read(study).is_of(Recommendation.read(study), question.corpora.domain)
-
-
 STEPS = {
     "prepare": Step(
         prepare,
         lambda context: context.is_prepared and context.known_precision is not None and not changed_corpora(context),
         is_queued=lambda context: not context.is_prepared,
     ),
-    "plan": Step(plan, _is_planned),
-    "train": Step(train, _is_trained, is_queued=lambda context: bool(open_runs(context))),
+    "plan": Step(plan, is_planned),
+    "train": Step(train, is_trained, is_queued=lambda context: bool(open_runs(context))),
     "collect": Step(collect, lambda context: not not_collected(context)),
-    "fit": Step(fit, _is_answered, of_answer=True),
-    "recommend": Step(recommend, _is_answered, of_answer=True),
-    "confirm": Step(confirm, _is_confirmed, of_answer=True, is_queued=lambda context: bool(open_runs(context))),
+    "fit": Step(fit, is_fitted, of_answer=True),
+    "recommend": Step(recommend, is_answered, of_answer=True),
+    "confirm": Step(confirm, is_answer_confirmed, of_answer=True, is_queued=lambda context: bool(open_runs(context))),
     "report": Step(report, lambda context: False, of_answer=True),
 }
 """Name of a step, and of its verb -> the step, in their order."""
@@ -375,25 +351,6 @@ def print_answer(question: Question, console: Console) -> None:
     print_items(answer_items(context), console)
     path = (context.study.folder / context.study.answer("report.html")).resolve()
     console.print(f"open {path}", highlight=False, soft_wrap=True)
-
-
-def open_runs(context: Context) -> list[PlannedRun]:
-    """The runs of the plan that are neither done nor failed."""
-    return [run for run in context.plan if context.study.state(run) == "open"]
-
-
-def has_trained(context: Context) -> bool:
-    """Whether no planned run for the fit is left to train."""
-    return bool(context.plan) and all(run.role == "confirm" for run in open_runs(context))
-
-
-def not_collected(context: Context) -> list[PlannedRun]:
-    """The runs for the fit that have not failed, and whose points were not all collected."""
-    study = context.study
-    plan = [run for run in context.plan if run.role == "fit" and study.state(run) != "failed"]
-    ended = ended_points(study, plan)
-    collected = read_points(study)["run"].value_counts() if (study.folder / "points.parquet").exists() else {}
-    return [run for run in plan if run.name not in ended or ended[run.name] != collected.get(run.name, 0)]
 
 
 def _print_rule(words: str, start: float, console: Console) -> None:

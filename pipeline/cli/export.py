@@ -20,7 +20,7 @@ from pipeline.study.folder import study_of
 from training.durable import write_whole
 from training.run import Exit
 
-KEYS = ("format", "output", "devices", "micro_batch")
+KEYS = ("format", "output", "devices", "micro_batch", "without_validation")
 HELP = f"""usage: cptlaw export STUDY_FOLDER format=NAME [output=FILE] [devices=N] [micro_batch=N] [key=value ...]
 
   format       {", ".join(FORMATS)}
@@ -28,6 +28,9 @@ HELP = f"""usage: cptlaw export STUDY_FOLDER format=NAME [output=FILE] [devices=
                filters, text of a model) are written into a folder beside it, whose name ends in -data
   devices      GPUs that train one run together; default: 1
   micro_batch  sequences per forward pass of a GPU; default: 1
+  without_validation
+               true: write the text without the documents that the study validates on, so that the run can be measured
+               on them; default: false, its files as they are
   key=value    changes the study's question, like goal.tolerance=0.05 after recommend with the same
 
 It writes mixture, schedule, peak learning rate, steps, batch, sequence length and optimizer of the recommended run.
@@ -54,6 +57,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     counts = {key: own.get(key, "1") for key in ("devices", "micro_batch")}
     wrong = {key: count for key, count in counts.items() if not re.fullmatch("[1-9][0-9]{0,5}", count)}
     problems += [f"{key}: {count}; allowed: a number, 1 to 999,999" for key, count in wrong.items()]
+    if (without := own.get("without_validation", "false")) not in ("true", "false"):
+        problems.append(f"without_validation: {without}; allowed: true, false")
     if problems:
         raise ConfigError(problems)
     question = question_of_study(Path(folders[0]), [word for word in given if not word.startswith(keys)])
@@ -61,7 +66,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     plan = training_plan(question, study_of(question), int(counts["devices"]), int(counts["micro_batch"]))
     output = Path(own["output"]) if "output" in own else None
     folder = output.with_name(f"{output.stem}-data") if output else None
-    plan, unread = loadable(plan, FORMATS[name].loader, folder, partial(print_line, console))
+    apart = question.corpora.validation_ratio if without == "true" else None
+    plan, unread = loadable(plan, FORMATS[name].loader, folder, partial(print_line, console), apart)
     if folder and name == "llama-factory":
         plan = dataclasses.replace(plan, data_folder=str(folder.resolve()))
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from pipeline.cli.json_output import described, json_of
 from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys, text_keys
+from pipeline.done import has_trained, open_runs
 from pipeline.goals.registry import goal_of, question_of_study, read_question
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
@@ -33,8 +34,6 @@ from pipeline.steps import (
     STEPS,
     answered_questions,
     go_on,
-    has_trained,
-    open_runs,
     planned_now,
     print_answer,
     step_after,

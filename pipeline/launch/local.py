@@ -69,7 +69,9 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
         line = "this file stops every run: remove it and give the same command again"
         console.print(f"{stop_file}: {line}", markup=False)
         return Exit.RUN_ME_AGAIN
-    read = _reader(study, plan, question.launcher.stale_after)
+    # Of named runs, as to confirm, those that were done before, like their pre-training, are not news.
+    watched = [run for run in plan if only is None or study.state(run) != "done"]
+    read = _reader(study, watched, question.launcher.stale_after)
     rows = read()
     if running := [row for row in rows if row.state == "running"]:
         console.print(_helping(study, running, waits=not any(row.state in ("waiting", "interrupted") for row in rows)))

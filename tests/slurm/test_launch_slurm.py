@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.main import run
+from pipeline.done import not_collected
 from pipeline.goals.registry import question_of_study
 from pipeline.launch.launcher import launch
 from pipeline.launch.slurm.client import Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import read_jobs
-from pipeline.steps import not_collected
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.small import refused, wait_until, worker, write_losses

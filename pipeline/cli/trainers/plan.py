@@ -259,6 +259,6 @@ def never_expressed(plan: TrainingPlan) -> list[str]:
     if apart := [f"{corpus.validates:,} of {corpus.name}" for corpus in plan.corpora if corpus.validates]:
         lines.append(
             f"the text holds the documents that the study validates on, {' and '.join(apart)}: a run that trains on "
-            "them is no test of the prediction (docs/corpora.md)"
+            "them is no test of the prediction; without_validation=true leaves them out (docs/corpora.md)"
         )
     return lines

@@ -16,6 +16,7 @@ from pyarrow import parquet
 from pipeline.cli.trainers.plan import TrainerCorpus, TrainingPlan
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import IMPORTED
+from training.corpora.documents import in_validation
 from training.corpora.files import whole
 from training.corpora.locations import is_url, location, refuse_unreadable
 from training.corpora.reader import check_columns
@@ -40,11 +41,16 @@ class Loader:
 
 
 def loadable(
-    plan: TrainingPlan, loader: Loader, folder: Path | None, log: Callable[[str], object]
+    plan: TrainingPlan,
+    loader: Loader,
+    folder: Path | None,
+    log: Callable[[str], object],
+    without_validation: float | None = None,
 ) -> tuple[TrainingPlan, list[str]]:
     """The plan with text that the loader reads as cptlaw does, and a line for each corpus without.
 
     Documents that it would read otherwise are written into `folder` as JSON lines, if that is given.
+    `without_validation`: ratio of the documents that the study set apart to validate, to leave those out.
 
     Raises:
         ConfigError: the folder's path is a pattern to loaders.
@@ -61,12 +67,17 @@ def loadable(
             source = dataclasses.replace(source, path=str(Path(path).resolve()))
         column = first if loader.one_column else source.column
         reason, ending = _difference(dataclasses.replace(corpus, source=source), loader, column, is_here)
+        apart = without_validation if corpus.validates else None
+        if apart and not reason:
+            reason = f"{corpus.validates:,} of its documents are the study's to validate"
         file = folder.resolve() / f"{corpus.name}.jsonl" if folder else Path(f"TEXT-OF-{corpus.name}.jsonl")
         if reason and (source.kind == "hub" or not is_here):
             missing.append(f"{corpus.name}: {reason}")
         elif reason:
             if folder:
-                log(f"{corpus.name}: {reason}; {_write_documents(corpus, file, first):,} documents written to {file}")
+                written = _write_documents(corpus, file, first, apart or 0.0)
+                log(f"{corpus.name}: {reason}; {written:,} documents written to {file}")
+                corpus = dataclasses.replace(corpus, validates=0 if apart else corpus.validates)
             else:
                 remedy = (
                     "give output=FILE, and cptlaw writes its documents to a .jsonl file beside that; else write them "
@@ -150,12 +161,17 @@ def _schema(file: Path) -> pyarrow.Schema:
         return json_lines.read_json(io.BytesIO(lines)).schema
 
 
-def _write_documents(corpus: TrainerCorpus, file: Path, column: str) -> int:
-    """Write the documents of a corpus as JSON lines, and return their number; a kill leaves a hidden file."""
+def _write_documents(corpus: TrainerCorpus, file: Path, column: str, apart: float) -> int:
+    """Write the documents of a corpus as JSON lines but the ratio `apart`, which validates; returns their number.
+
+    A kill leaves a hidden file.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     part, count = file.with_name(f".{file.name}.part"), 0
     with part.open("w", encoding="utf-8") as stream:
-        for _, text in open_reader(corpus.name, corpus.source).documents():
+        for name, text in open_reader(corpus.name, corpus.source).documents():
+            if in_validation(name, apart):
+                continue
             stream.write(json.dumps({column: text}, ensure_ascii=False) + "\n")
             count += 1
     part.replace(file)

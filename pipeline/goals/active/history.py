@@ -15,6 +15,8 @@ TOLERANCE, BUDGET, CANDIDATES = "tolerance reached", "budget spent", "no candida
 """Why no further runs are chosen."""
 CONFIRMATION = "confirmation"
 """Reason of a round in which finished confirmation runs became points for the fit."""
+_WIDEST = 0.5
+"""Half of all domain ratios: a law that knows next to nothing of the answer gives more."""
 _REMEDY = "delete the file to choose anew, the finished runs are kept"
 
 
@@ -75,7 +77,7 @@ class DesignRound:
         """The cost so far, what is known, the next runs, and what they should bring, in a line."""
         known = "nothing measured yet"
         if self.half_width is not None and self.answer is not None:
-            half = f"half of its 90% interval {self.half_width:.3f}"
+            half = f"half of its 90% interval {min(self.half_width, _WIDEST):.3f}"
             known = f"domain ratio {self.answer:.3f}, {half} (design.tolerance={self.tolerance:g})"
             if self.chosen and not self.more and self.half_width <= self.tolerance:
                 known += "; that is within the tolerance, and the runs of another round have to agree"
@@ -94,7 +96,7 @@ class DesignRound:
             for run in self.chosen
         )
         expected = self.chosen[-1].half_width if self.chosen else None
-        return runs if expected is None else f"{runs}; expected half of the interval {expected:.3f}"
+        return runs if expected is None else f"{runs}; expected half of the interval {min(expected, _WIDEST):.3f}"
 
 
 def history_file(study: Study) -> Path:

@@ -153,13 +153,15 @@ def places(evidence: Evidence) -> Figure | None:
     colour = evidence.colours[law]
     runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}") | {"error_y": bar(below, measured, above)}
     bounds = limits([*measured, *below, *above, *predicted], low, high)
-    traces = [band(x, low, high, colour), line([x[outcome.at]] * 2, bounds, BLACK, "solid", 1)]
-    keys = [Key(law, colour, "line"), Key("90% interval", colour, "band")]
+    traces = [line([x[outcome.at]] * 2, bounds, BLACK, "solid", 1)]
+    keys = [Key(f"{law}, with 90% interval", colour, "dot")]
     if (tolerance := outcome.tolerance) is not None:
         cap = evidence.recommendation.loss_before[corpus] * (1 + tolerance)
         traces.append(line([min(x), max(x)], [cap] * 2, GREY, "dash", 1.6))
         keys.append(Key(f"tolerance, {100 * tolerance:+.3g}%", GREY, "dashed"))
-    traces += [line(x, predicted, colour, "solid", 2.2, "predicted: %{y:.4f}"), runs]
+    # Each by itself: between them the law is no straight line.
+    foreseen = dots(x, predicted, colour, 13, hover="predicted: %{y:.4f}") | {"error_y": bar(low, predicted, high)}
+    traces += [foreseen, runs]
     noise = f", with the standard deviation of {outcome.seeds} seeds" if outcome.seeds > 1 else ""
     keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "upright")]
     across = axis(domain_ratio_of(short(evidence.domain)), ticksuffix="%")

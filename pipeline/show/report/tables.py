@@ -81,7 +81,9 @@ def _parameters(evidence: Evidence) -> list[Table]:
             for name, value in fit.params.items():
                 known = ("no bootstrap", "not known")
                 if name in intervals:
-                    between = " to ".join(map(coefficient, intervals[name]))
+                    low, high = map(coefficient, intervals[name])
+                    # Every draw ended at one bound of the law: that is no interval.
+                    between = f"{low} to {high}" if low != high or identified[name] else "not known"
                     known = (between, "yes" if identified[name] else "no")
                 rows.append([named, name, units.get(name, ""), coefficient(value), *known])
         columns = ["law", "parameter", "unit", "value", "90% interval", "identified"]

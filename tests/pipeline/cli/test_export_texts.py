@@ -20,7 +20,7 @@ from pipeline.cli.trainers.plan import TrainerCorpus
 from pipeline.cli.trainers.texts import loadable
 from pipeline.question.messages import ConfigError
 from tests.pipeline.cli.test_export import PLAN
-from training.corpora.documents import CorpusError
+from training.corpora.documents import CorpusError, in_validation
 from training.corpora.readers import open_reader
 from training.corpora.source import Source
 
@@ -206,3 +206,25 @@ def test_what_cannot_be_written_is_said(sources: dict[str, Source], tmp_path: Pa
         loadable(dataclasses.replace(PLAN, corpora=(wrong,)), FORMATS["trl"].loader, None, print)
     with pytest.raises(ConfigError, match=r"output: .*\[1\]-data has one of"):
         loadable(plan, FORMATS["trl"].loader, tmp_path / "[1]-data", print)
+
+
+def test_validation_text_is_left_out_where_asked(sources: dict[str, Source], tmp_path: Path) -> None:
+    """By the rule that prepare splits by: of 25 documents those of the validation split, and no other."""
+    write(file := tmp_path / "many.jsonl", [{"text": f"document {n}"} for n in range(25)])
+    documents = [*open_reader("law", source := Source(path=str(file))).documents()]
+    apart = [text for name, text in documents if in_validation(name, 0.3)]
+    plan = dataclasses.replace(PLAN, corpora=(TrainerCorpus("law", source, 1.0, None, None, validates=len(apart)),))
+    lines: list[str] = []
+    loaded, missing = loadable(plan, FORMATS["trl"].loader, tmp_path / "data", lines.append, 0.3)
+    assert not missing
+    assert lines == [
+        f"law: {len(apart)} of its documents are the study's to validate; {25 - len(apart)} documents written to "
+        f"{tmp_path / 'data' / 'law.jsonl'}"
+    ]
+    written = [json.loads(line)["text"] for line in (tmp_path / "data" / "law.jsonl").read_text().splitlines()]
+    assert 0 < len(apart) < 25
+    assert written == [text for _, text in documents if text not in apart]
+    # The file says it no more, and without the key it is the user's own.
+    assert loaded.corpora[0].validates == 0
+    kept, _ = loadable(plan, FORMATS["trl"].loader, tmp_path / "data", lines.append)
+    assert kept.corpora[0].source.path == str(file)

@@ -149,10 +149,10 @@ def _propose(context: Context) -> list[Proposal]:
         longer=lengths,
         average=weights.average,
     )
-    increase = answer.predicted[general].value / before - 1
+    increase, allowed = answer.predicted[general].value / before - 1, 100 * question.goal.tolerance
     losses = answer.predicted.items() if question.bootstrap > 0 else ()
     lines = [
-        f"{general}: its loss is predicted to change by {increase:+.1%}; allowed: {question.goal.tolerance:+.1%}",
+        f"{general}: its loss is predicted to change by {increase:+.2%}; allowed: {allowed:+.3g}%",
         *selection_notes(errors, law + (f", and {LENGTH} for the length" if lengths else "")),
         *notes,
     ]

@@ -1,0 +1,68 @@
+"""Whether a study's folder holds what each step makes, of the question and the runs as they are now."""
+
+from pipeline.goals.registry import goal_of
+from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.study.collect import read_points
+from pipeline.study.context import Context
+from pipeline.study.fitted_points import are_all_fitted
+from pipeline.study.folder import PlannedRun, question_yaml
+from pipeline.study.status import ended_points, is_confirmed, is_followed
+from training.durable import read_text
+
+
+def is_planned(context: Context) -> bool:
+    path = context.study.folder / "study.yaml"
+    return bool(context.plan) and path.exists() and read_text(path) == question_yaml(context.question)
+
+
+def is_trained(context: Context) -> bool:
+    """Whether every run for the fit is done; where results decide on further runs, train itself finds out."""
+    return not goal_of(context.question).is_staged(context.question) and has_trained(context)
+
+
+def is_fitted(context: Context) -> bool:
+    """Whether an answer to a goal of this kind was made by fits of these laws to all points, whatever else it asked."""
+    question, path = context.question, Recommendation.path(context.study)
+    if question.goal_kind.many_domains or not_collected(context) or not path.exists():
+        return False
+    answer = Recommendation.read(context.study)
+    same_laws = all({*of_law} == {*question.law} for of_law in answer.fit_points.values())
+    same = answer.goal.kind == question.goal.kind and same_laws and answer.fits in ("", context.fits_digest)
+    return same and are_all_fitted(answer.fit_points, context.points, question)
+
+
+def is_answered(context: Context) -> bool:
+    """Whether recommendation.json answers this goal by those fits."""
+    if not is_fitted(context):
+        return False
+    answer, question = Recommendation.read(context.study), context.question
+    return answer.goal == question.goal and not goal_of(question).outdated(context, answer)
+
+
+def is_answer_confirmed(context: Context) -> bool:
+    """Whether confirmation.json compares all points with this recommendation, not an earlier one, or none is asked."""
+    study, question = context.study, context.question
+    followed = is_followed(study, question)
+    confirmed = followed or is_confirmed(study, context.plan)
+    if not confirmed or followed or question.goal_kind.many_domains:
+        return confirmed
+    return Confirmation.read(study).is_of(Recommendation.read(study), question.corpora.domain)
+
+
+def open_runs(context: Context) -> list[PlannedRun]:
+    """The runs of the plan that are neither done nor failed."""
+    return [run for run in context.plan if context.study.state(run) == "open"]
+
+
+def has_trained(context: Context) -> bool:
+    """Whether no planned run for the fit is left to train."""
+    return bool(context.plan) and all(run.role == "confirm" for run in open_runs(context))
+
+
+def not_collected(context: Context) -> list[PlannedRun]:
+    """The runs for the fit that have not failed, and whose points were not all collected."""
+    study = context.study
+    plan = [run for run in context.plan if run.role == "fit" and study.state(run) != "failed"]
+    ended = ended_points(study, plan)
+    collected = read_points(study)["run"].value_counts() if (study.folder / "points.parquet").exists() else {}
+    return [run for run in plan if run.name not in ended or ended[run.name] != collected.get(run.name, 0)]
