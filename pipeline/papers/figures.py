@@ -24,7 +24,7 @@ from pipeline.show.report.weights_figures import (
     weights_by_scale,
     weights_by_step,
 )
-from pipeline.study.number_format import label, percent, quantity
+from pipeline.study.number_format import domain_ratio_of, label, percent, quantity, short
 
 L3 = FORMS["L3"]
 """The D-CPT law as its paper fits it."""
@@ -93,7 +93,7 @@ def _of_domains(study: DomainPoints) -> Drawn:
         for (N, D), rows in points.groupby(["N", "D"]):  # pyright: ignore[reportGeneralTypeIssues]
             curve, colour = laws[domain].predict(pd.DataFrame({"N": N, "D": D, "r": r})), ink[quantity(1e9 * float(N))]
             traces += [line(100 * r, curve, colour), dots(100 * rows["r"], rows["loss"], colour, 7)]
-        against.append(panel("", domain, traces, ratio_axis(domain), axis(LOSS)))
+        against.append(panel("", domain, traces, ratio_axis(domain_ratio_of(short(domain))), axis(LOSS)))
         traces = list[Mark]()
         for r, rows in points.groupby("r"):
             one = rows.sort_values("N").drop_duplicates("N")

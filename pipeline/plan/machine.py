@@ -115,7 +115,7 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
         return
     listed = ", ".join(f"{name} {value:,} tokens/s" if value else f"{name} ?" for name, value in measured.items())
     why = "" if all(measured.values()) else f"; ?: memory, or the {limit:.0f} s of a measurement, did not suffice"
-    log(f"precision: {precision} ({listed} on {threads} thread, {target}, not compiled{why})")
+    log(f"precision: {precision} ({listed} on {threads} thread{'s' * (threads > 1)}, {target}, not compiled{why})")
 
 
 def _speed_of_process(

@@ -8,7 +8,7 @@ from pipeline.show.report.loss_figures import RATIOS
 from pipeline.show.report.marks import Figure, Key, axis, band, bar, dots, limits, line, log_axis, notes, panel
 from pipeline.study.artifacts import ConfirmationRow
 from pipeline.study.fitted_points import selected
-from pipeline.study.number_format import domain_ratio_of, label, percent, short
+from pipeline.study.number_format import label, percent, short
 
 LABELLED = [0, 50, 25, 5, 10, 20, 30, 40]
 """Indices into RATIOS whose value is written beside the curve, the most important first."""
@@ -90,7 +90,7 @@ def _around_answer(
 
 def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:
     """Name -> the laws of general and domain, and a colour: what gave the answer, then each law alone."""
-    general, domain = (evidence.law_of(corpus) for corpus in evidence.corpora)
+    general, domain = (evidence.law_of[corpus] for corpus in evidence.corpora)
     alone = {law: ((law, law), evidence.colours[law]) for law in evidence.laws}
     if general == domain:
         return {general: alone[general], **alone}
@@ -149,7 +149,7 @@ def places(evidence: Evidence) -> Figure | None:
     predicted, low, high, measured = ([getattr(place, name) for place in own] for name in names)
     deviations = [place.sd or 0.0 for place in own]
     below, above = np.subtract(measured, deviations), np.add(measured, deviations)
-    law = evidence.law_of(corpus if corpus in evidence.corpora else evidence.domain)
+    law = evidence.law_of[corpus if corpus in evidence.corpora else evidence.domain]
     colour = evidence.colours[law]
     runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}") | {"error_y": bar(below, measured, above)}
     bounds = limits([*measured, *below, *above, *predicted], low, high)
@@ -164,7 +164,7 @@ def places(evidence: Evidence) -> Figure | None:
     traces += [foreseen, runs]
     noise = f", with the standard deviation of {outcome.seeds} seeds" if outcome.seeds > 1 else ""
     keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "upright")]
-    across = axis(domain_ratio_of(short(evidence.domain)), ticksuffix="%")
+    across = axis(evidence.short_ratio_name, ticksuffix="%")
     if by_size:
         across = log_axis("parameters of the model, non-embedding", x)
     y = axis(f"loss on {short(corpus)}, nats per token", range=bounds)
@@ -212,6 +212,6 @@ def rounds(evidence: Evidence) -> Figure | None:
     times = "" if unit == 1 else f", {unit:.0e}".replace("e+", "e")
     x = axis(f"{known[-1].unit} of the chosen runs{times}", range=x_range)
     y = axis("half-width of the 90% interval", range=limits([0.0, *half, tolerance]))
-    y_ratio = axis(domain_ratio_of(short(evidence.domain)), range=[-0.03, 1.03])
+    y_ratio = axis(evidence.short_ratio_name, range=[-0.03, 1.03])
     panels = [panel("", "", widths, x, y, 300), panel("", "", answers, x, y_ratio, 300)]
     return Figure(keys, panels)

@@ -22,6 +22,7 @@ from pipeline.study.collect import read_points
 from pipeline.study.context import Context
 from pipeline.study.fits import fit_file
 from pipeline.study.folder import PlannedRun, StudyError
+from pipeline.study.number_format import domain_ratio_of, short
 from pipeline.study.target import Target, find_target
 from training.attempt import AttemptRecord, attempts
 
@@ -32,6 +33,16 @@ class Evidence:
     def __init__(self, context: Context) -> None:
         self.context, self.study, self.corpora = context, context.study, context.corpora
         self.general, self.domain = self.corpora
+
+    @cached_property
+    def ratio_name(self) -> str:
+        """The domain ratio in words."""
+        return domain_ratio_of(self.domain)
+
+    @cached_property
+    def short_ratio_name(self) -> str:
+        """The same for an axis."""
+        return domain_ratio_of(short(self.domain))
 
     @cached_property
     def question(self) -> Question:
@@ -182,14 +193,19 @@ class Evidence:
         first = self.recommendation.law.values() if self.recommendation else ()
         return sorted(self.fits, key=lambda law: law not in first)
 
-    def law_of(self, corpus: str) -> str:
-        """The law that answered for a corpus, or the first; only where something is fitted."""
-        law = self.recommendation.law[corpus] if self.recommendation else ""
-        return law if law and (law in self.fits or not self.fits) else next(iter(self.fits))
+    @cached_property
+    def law_of(self) -> dict[str, str]:
+        """Corpus -> the law that answered for it, or the first; only where something is fitted."""
+        laws = self.recommendation.law if self.recommendation else {}
+        known = {corpus: laws.get(corpus, "") for corpus in self.corpora}
+        return {
+            corpus: law if law and (law in self.fits or not self.fits) else next(iter(self.fits))
+            for corpus, law in known.items()
+        }
 
     def laws_for(self, corpus: str) -> list[str]:
         """The fitted laws, the one that answered for a corpus first."""
-        return sorted(self.laws, key=lambda law: law != self.law_of(corpus))
+        return sorted(self.laws, key=lambda law: law != self.law_of[corpus])
 
     @cached_property
     def colours(self) -> dict[str, str]:

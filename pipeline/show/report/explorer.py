@@ -23,7 +23,6 @@ from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import Key, Panel, axis, band, log_axis, numbers, panel, ratio_axis
 from pipeline.study.fits import prediction_errors, weights
 from pipeline.study.folder import StudyError
-from pipeline.study.number_format import domain_ratio_of
 from pipeline.study.target import Target, find_target
 
 ROLES = ("general", "domain")
@@ -77,7 +76,7 @@ def explorer(evidence: Evidence) -> Explorer | None:
     target, content = evidence.target, evidence.recommendation
     if target is None or content is None or not {*content.law.values()} <= {*evidence.fits}:
         return None
-    laws = {role: (evidence.law_of(corpus), corpus) for role, corpus in zip(ROLES, evidence.corpora)}
+    laws = {role: (evidence.law_of[corpus], corpus) for role, corpus in zip(ROLES, evidence.corpora)}
     fits = {role: evidence.fits[law][corpus] for role, (law, corpus) in laws.items()}
     sizes, lengths = _sizes(evidence, target), _lengths(evidence, target, fits)
     if not lengths or not all(len(fit.draws) for fit in fits.values()):
@@ -95,7 +94,7 @@ def explorer(evidence: Evidence) -> Explorer | None:
     inks |= {f"{role}_band": band([], [], [], colour)["fillcolor"] for role, colour in inks.items()}
     *curves, tokens = (made.spec["layout"] for made in _panels(evidence, [1e9 * length["D"] for length in lengths]))
     data = {
-        "names": {**dict(zip(ROLES, evidence.corpora)), "ratio": domain_ratio_of(evidence.domain)},
+        "names": {**dict(zip(ROLES, evidence.corpora)), "ratio": evidence.ratio_name},
         "tolerances": tolerances,
         "sizes": [{**size, "beyond": _beyond(fits, {role: {"N": size["N"]} for role in fits})} for size in sizes],
         "lengths": [{"D": of["D"], "steps": of["steps"], "beyond": _beyond(fits, of["at"])} for of in lengths],
@@ -221,13 +220,13 @@ def _nearest(places: list[float], value: float) -> int:
 def _panels(evidence: Evidence, tokens: list[float]) -> list[Panel]:
     """The empty plots: loss on each corpus, and the map of the loss on the domain."""
     made = [
-        panel("", f"Loss on {corpus}", [], ratio_axis(evidence.domain), axis("loss, nats per token"), 300)
+        panel("", f"Loss on {corpus}", [], ratio_axis(evidence.short_ratio_name), axis("loss, nats per token"), 300)
         for corpus in evidence.corpora
     ]
     y = log_axis("tokens of the run", tokens)
     y["range"] = numbers([math.log10(tokens[0]), math.log10(tokens[-1])])
     title = f"Loss on {evidence.domain} by domain ratio and tokens"
-    tokens_map = panel("", title, [], ratio_axis(evidence.domain, 0, 100), y, 300)
+    tokens_map = panel("", title, [], ratio_axis(evidence.short_ratio_name, 0, 100), y, 300)
     # The last tick stands at the edge.
     tokens_map.spec["layout"]["margin"] = {"l": 10, "r": 26, "t": 8, "b": 10}
     return [*made, tokens_map]

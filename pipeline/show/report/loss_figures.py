@@ -38,7 +38,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
         return None
     panels, drawn = [], set()
     for corpus in evidence.corpora:
-        laws = list(dict.fromkeys([evidence.law_of(corpus), "dcpt"] if evidence.fits else []))
+        laws = list(dict.fromkeys([evidence.law_of[corpus], "dcpt"] if evidence.fits else []))
         laws = [law for law in laws if law in evidence.fits]
         own = points.loc[points["corpus"] == corpus]
         bounds = limits(own["loss"], own["loss_before"])
@@ -74,7 +74,7 @@ def ratio_curves(evidence: Evidence) -> Figure | None:
     panels = []
     for corpus in evidence.corpora:
         panels += [*_target_panel(evidence, corpus), *_fitted_size_panels(evidence, corpus)]
-    first = {evidence.law_of(corpus) for corpus in evidence.corpora}
+    first = {evidence.law_of[corpus] for corpus in evidence.corpora}
     keys = [Key(law, evidence.colours[law], "line" if law in first else "dashed") for law in evidence.laws]
     keys += [Key("90% interval", GREY, "band"), Key("beyond the fitted ratios", GREY, "thin")]
     keys += [Key("end of a fitted run", GREY, "dot"), Key("loss before CPT", GREY, "dashed")]
@@ -116,7 +116,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         rules.append(line([100 * evidence.domain_ratio] * 2, bounds, BLACK, "solid", 1))
     y = axis("loss, nats per token", range=bounds)
     title = f"The answer: {target.model}, {quantity(target.D * 1e9)} tokens"
-    yield panel(f"Loss on {corpus}", title, [*bands, *rules, *lines, marks], ratio_axis(evidence.domain), y)
+    yield panel(f"Loss on {corpus}", title, [*bands, *rules, *lines, marks], ratio_axis(evidence.short_ratio_name), y)
 
 
 def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
@@ -148,7 +148,7 @@ def _fitted_panel(evidence: Evidence, corpus: str, title: str, ends: pd.DataFram
     seen = curves[0][_seen(evidence, laws[0], corpus)]
     bounds = limits([*ends["loss"], *seen], ends["loss_before"], *curves)
     y = axis("loss, nats per token", range=bounds)
-    return panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.domain), y)
+    return panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.short_ratio_name), y)
 
 
 def _fitted_curves(
@@ -177,7 +177,7 @@ def _fitted_curves(
 
 def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) -> list[Mark]:
     """The curve of a law over RATIOS, thin outside the fitted ratios."""
-    dash, colour = "solid" if law == evidence.law_of(corpus) else "dash", evidence.colours[law]
+    dash, colour = "solid" if law == evidence.law_of[corpus] else "dash", evidence.colours[law]
     hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
     # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
     seen = np.where(_seen(evidence, law, corpus), losses, np.nan)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.study.number_format import domain_ratio_of, label, quantity, short
+from pipeline.study.number_format import label, quantity, short
 
 _AXIS = {
     **{"title": {"standoff": 8}, "automargin": True, "gridcolor": "#e9ecf0", "linecolor": "#aab1bb", "zeroline": False},
@@ -86,9 +86,9 @@ def axis(title: str, **more: Any) -> Mark:
     return {"title": {"text": title}, **more}
 
 
-def ratio_axis(domain: str, low: float = -3, high: float = 103) -> Mark:
+def ratio_axis(title: str, low: float = -3, high: float = 103) -> Mark:
     """An axis of domain ratios in percent."""
-    return axis(domain_ratio_of(short(domain)), range=[low, high], dtick=25, ticksuffix="%")
+    return axis(title, range=[low, high], dtick=25, ticksuffix="%")
 
 
 def name_axis(names: Iterable[str]) -> tuple[np.ndarray, Mark]:

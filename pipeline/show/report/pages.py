@@ -58,6 +58,10 @@ class _Answer:
         return float(mixture[self.domain]) if mixture and self.domain in mixture else None
 
     @property
+    def ratio(self) -> str:
+        return "" if self.domain_ratio is None else percent(self.domain_ratio)
+
+    @property
     def interval(self) -> str:
         return f"{self.content.low:.1%} to {self.content.high:.1%}" if self.content else ""
 
@@ -101,7 +105,7 @@ def _card(folder: Path, answer: _Answer) -> tuple[str, str, str, str]:
     address = quote(answer.place) if (folder / answer.place).exists() else ""
     value, more = "not yet", "no recommendation"
     if answer.domain_ratio is not None:
-        value = f"{percent(answer.domain_ratio)} {answer.domain}" if answer.conclusion.is_known else "not known yet"
+        value = f"{answer.ratio} {answer.domain}" if answer.conclusion.is_known else "not known yet"
         more = f"90% interval {answer.interval}; confirmed: {answer.conclusion.verdict}"
     elif answer.content is not None:
         value, more = "none", answer.content.binding
@@ -118,7 +122,7 @@ def _table(answers: list[_Answer], general: str) -> Table:
         predicted = [f"{loss.loss:.4f} ({loss.low:.4f} to {loss.high:.4f})" if loss else "" for loss in losses]
         run = f"{content.target.model}, {quantity(content.target.D * 1e9)} tokens"
         laws = ", ".join(dict.fromkeys(content.law.values()))
-        ratio = ["none", ""] if answer.domain_ratio is None else [percent(answer.domain_ratio), answer.interval]
+        ratio = ["none", ""] if answer.domain_ratio is None else [answer.ratio, answer.interval]
         rows.append([answer.domain, run, laws, *ratio, *predicted, answer.conclusion.verdict])
     columns = ["domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}"]
     title = "The answers, losses in nats per token with 90% intervals"

@@ -15,7 +15,7 @@ from pipeline.show.report.page import page
 from pipeline.show.report.tables import StudyTables, study_tables
 from pipeline.show.tables import answer_table, candidates_table, confirmation_table
 from pipeline.study.artifacts import Recommendation
-from pipeline.study.number_format import domain_ratio_of, laws_used, percent, quantity, weights_used
+from pipeline.study.number_format import laws_used, percent, quantity, weights_used
 
 
 def study_page(evidence: Evidence) -> str:
@@ -30,7 +30,6 @@ def study_page(evidence: Evidence) -> str:
         evidence=evidence,
         answer=_answer(evidence, content, tables) if content else None,
         explored=explored,
-        domain_ratio_of=domain_ratio_of(evidence.domain),
         confirmation=confirmation_table(rows) if rows else None,
         held_out=tables.held_out,
         parameters=tables.parameters,
@@ -41,13 +40,13 @@ def study_page(evidence: Evidence) -> str:
 
 def answer_sentence(evidence: Evidence) -> str:
     """The answer in a few sentences, plain text."""
-    content, domain, known = evidence.recommendation, evidence.domain, evidence.conclusion
+    content, known = evidence.recommendation, evidence.conclusion
     if content is None:
         return " ".join(evidence.missing)
     target, law, asked = content.target, laws_used(content.law), _asked(evidence, content)
     run = f"{target.model} for {quantity(target.D * 1e9)} tokens"
     if evidence.domain_ratio is None:
-        return f"No {domain_ratio_of(domain)} is feasible for {run} by {law}: {content.binding}. {asked}"
+        return f"No {evidence.ratio_name} is feasible for {run} by {law}: {content.binding}. {asked}"
     peak = f" at a peak learning rate of {content.peak_learning_rate:g}" if content.peak_learning_rate else ""
     predicted = " and ".join(f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items())
     mixture = _mixture(evidence, evidence.domain_ratio)

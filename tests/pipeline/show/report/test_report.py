@@ -19,7 +19,6 @@ from pipeline.show.report import study_page
 from pipeline.show.report.answer_figures import rounds as rounds_figure
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.loss_figures import loss_curves
-from pipeline.show.report.marks import ratio_axis
 from pipeline.show.report.pages import write_pages
 from pipeline.show.report.tables import record
 from pipeline.show.tracking.answer import answer_summary
@@ -127,7 +126,7 @@ def test_a_corpus_named_domain_is_not_named_beside_its_ratio(tmp_path):
     headings = written(study, question).words
     assert "Loss against the domain ratio" in headings
     assert "Loss against the domain ratio of" not in headings
-    assert ratio_axis("domain")["title"]["text"] == "domain ratio"
+    assert Evidence(Context(question, study)).short_ratio_name == "domain ratio"
 
 
 @pytest.mark.parametrize(("count", "more"), [(6, "1 more warning "), (7, "2 more warnings ")])
