@@ -107,6 +107,10 @@ class Goal(ABC):
         """Why an answer is not of the question and the points as they are now; empty: it is."""
         return ""
 
+    def too_wide(self, question: Question, answer: Recommendation) -> str:
+        """That a prediction is too wide to say whether the answer keeps what was asked; empty: it is not."""
+        return ""
+
     @abstractmethod
     def confirmation_runs(self, context: Context) -> list[PlannedRun]:
         """The runs that test the recommendation."""

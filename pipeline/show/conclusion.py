@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.goals.ratio.confirm import CONFIRMED, NEARBY, NOT_CONFIRMED
+from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, read_if_there
@@ -16,8 +17,6 @@ from pipeline.study.number_format import domain_ratio_of, percent, quantity
 
 WIDEST = 0.5
 """A wider 90% interval of the domain ratio says too little to train on its centre."""
-LEAST_WIDTH = 0.01
-"""Half-width of an interval of the loss increase that is not too wide, whatever the tolerance."""
 MISSED = 0.1
 """A loss increase further from the tolerance than this part of it, and than .1%, misses it."""
 
@@ -76,7 +75,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
     is_open = found and not found.failure and found.outcome.verdict != CONFIRMED
     if unknown and is_open:
         verdict = f"{verdict}, which says little"
-    if not unknown and not found and (wide := _wide(context.question, answer)):
+    if not unknown and not found and (wide := goal_of(context.question).too_wide(context.question, answer)):
         unknown = f"whether {_mixed(answer, domain)} keeps to the tolerance is not known yet: {wide}"
     if found and is_open and not unknown and (unknown := found.too_wide):
         verdict = f"{NOT_CONFIRMED}: the prediction is too wide"
@@ -108,21 +107,6 @@ def _unknown(domain: str, answer: Recommendation) -> str:
 
 def _mixed(answer: Recommendation, domain: str) -> str:
     return f"{percent((answer.mixture or {})[domain])} {domain}"
-
-
-def _wide(question: Question, answer: Recommendation) -> str:
-    """That the interval of the loss increase is wider than what is asked; empty: it is not, or nothing is asked of it.
-
-    Where all of it is within what is allowed, as at 100% domain, it need not be narrow.
-    """
-    general, tolerance = question.corpora.general, answer.goal.tolerance
-    if answer.goal.kind != "trade-off" or general not in answer.predicted:
-        return ""
-    loss, before = answer.predicted[general], answer.loss_before[general]
-    low, high = (side / before - 1 for side in (loss.low, loss.high))
-    if (high - low) / 2 <= max(abs(tolerance), LEAST_WIDTH) or high <= tolerance:
-        return ""
-    return f"the change of the loss on {general} is predicted as {low:+.1%} to {high:+.1%}, where {_asked(tolerance)}"
 
 
 def _measured_beside(question: Question, answer: Recommendation, confirmation: Confirmation) -> str:
@@ -198,7 +182,8 @@ class _Measured:
         row, tolerance = self.ends[self.general], self.outcome.tolerance
         changed = row.measured / row.before - 1
         is_bound = (self.answer.mixture or {})[self.domain] == 1.0
-        if tolerance is None or not (wide := _wide(self.question, self.answer)) or (is_bound and changed <= tolerance):
+        wide = goal_of(self.question).too_wide(self.question, self.answer)
+        if tolerance is None or not wide or (is_bound and changed <= tolerance):
             return ""
         return f"{self.ratio} is not confirmed: {wide}; the run itself measured {changed:+.2%}"
 
@@ -216,7 +201,7 @@ class _Measured:
         outcome, tolerance = self.outcome, self.outcome.tolerance or 0.0
         assert outcome.loss_increase is not None
         increase, crossing = outcome.loss_increase.value, outcome.crossing
-        measured = f"the loss on {self.general} {_changed(increase)}, {_asked(tolerance)}"
+        measured = f"the loss on {self.general} {_changed(increase)}, {asked(tolerance)}"
         if abs(increase - tolerance) <= max(MISSED * abs(tolerance), 1e-3) and outcome.verdict != NOT_CONFIRMED:
             if increase > tolerance and self.ends[self.general].inside:
                 at = f"; by the runs about {percent(crossing.value)} keeps to it" if crossing else ""
@@ -263,7 +248,3 @@ def _is_far(row: ConfirmationRow) -> bool:
 
 def _changed(increase: float) -> str:
     return f"{'rose' if increase >= 0 else 'fell'} by {abs(increase):.2%}"
-
-
-def _asked(tolerance: float) -> str:
-    return f"{100 * abs(tolerance):.3g}% {'is allowed' if tolerance >= 0 else 'was asked'}"

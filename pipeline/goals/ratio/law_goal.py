@@ -126,6 +126,9 @@ class LawGoal(Goal):
             return None
         if not any(row.split == "ratio" for row in content.held_out):
             return None  # The law is not tested at a ratio that it was not fitted to: more ratios are needed.
+        if wide := self.too_wide(context.question, content):
+            log(f"more runs are needed: {wide}")
+            return None
         return content.mixture[context.question.corpora.domain], (content.high - content.low) / 2
 
     def add_round(self, context: Context) -> str:

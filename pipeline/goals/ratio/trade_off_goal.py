@@ -9,6 +9,9 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
 from pipeline.study.target import find_target
 
+LEAST_WIDTH = 0.01
+"""Half-width of an interval of the loss increase that is not too wide, whatever the tolerance."""
+
 
 class TradeOffGoal(LawGoal):
     """Usage 1 of the D-CPT Law."""
@@ -25,8 +28,30 @@ class TradeOffGoal(LawGoal):
 
     def constraint(self, question: Question) -> str:
         tolerance = 100 * question.goal.tolerance
-        asked = f"has to fall by {-tolerance:.3g}%" if tolerance < 0 else f"may rise by {tolerance:.3g}%"
-        return f"The loss on {question.corpora.general} {asked}."
+        words = f"has to fall by {-tolerance:.3g}%" if tolerance < 0 else f"may rise by {tolerance:.3g}%"
+        return f"The loss on {question.corpora.general} {words}."
+
+    def too_wide(self, question: Question, answer: Recommendation) -> str:
+        """Where all of the interval is within what is allowed, as at 100% domain, it need not be narrow."""
+        general, tolerance = question.corpora.general, answer.goal.tolerance
+        if general not in answer.predicted:
+            return ""
+        loss, before = answer.predicted[general], answer.loss_before[general]
+        low, high = (side / before - 1 for side in (loss.low, loss.high))
+        if (high - low) / 2 <= max(abs(tolerance), LEAST_WIDTH) or high <= tolerance:
+            return ""
+        return (
+            f"the change of the loss on {general} is predicted as {low:+.1%} to {high:+.1%}, where {asked(tolerance)}"
+        )
+
+
+def asked(tolerance: float) -> str:
+    """What is asked of the loss increase, in words.
+
+    >>> asked(0.03), asked(-0.01)
+    ('3% is allowed', '1% was asked')
+    """
+    return f"{100 * abs(tolerance):.3g}% {'is allowed' if tolerance >= 0 else 'was asked'}"
 
 
 def _at_one_peak(laws: AnsweringLaws) -> Solution:

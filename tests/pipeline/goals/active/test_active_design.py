@@ -183,7 +183,7 @@ def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Context
 
 
 def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_narrower(
-    copied: tuple[Context, Study],
+    copied: tuple[Context, Study], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting, study = copied
     question, lines = dataclasses.replace(setting.question, bootstrap=2), []
@@ -198,6 +198,11 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     (line,) = goal.what_would_sharpen(context.fresh(), content, list)
     assert line.endswith(f"design.tolerance is 0.006: cptlaw refine {study.folder} trains what should narrow it most")
     assert not [*goal.what_would_sharpen(asking(context, tolerance=0.5), content, list)]
+    # A narrow ratio whose loss may be anything answers nothing.
+    with monkeypatch.context() as patch:
+        patch.setattr(goal, "too_wide", lambda question, answer: "the loss may be anything")
+        assert goal._recommended(context.fresh(), lines.append) is None
+    assert lines[-1] == "more runs are needed: the loss may be anything"
     law = {"dcpt": LawConfig(min_ratio=1.1)}
     assert goal._recommended(setting.asking(dataclasses.replace(question, law=law)), lines.append) is None
 
