@@ -24,7 +24,7 @@ from pipeline.goals.registry import goal_of, refused_by_plan
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
 from pipeline.plan.machine import measure_machine
-from pipeline.plan.memory import memory_lines
+from pipeline.plan.memory import all_fit, memory_lines
 from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
 from pipeline.plan.runs import by_domain, estimate
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
@@ -89,7 +89,8 @@ def plan(context: Context, console: Console) -> Exit:
         done = sum(study.state(run) == "done" for run in runs)
         console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
     print_items(shown(notes), console)
-    return Exit.DONE
+    # Nothing would be trained. An estimate is for its price, of another machine perhaps.
+    return Exit.DONE if not prepared or all_fit(question, runs) else Exit.BAD_CONFIGURATION
 
 
 def _refuse_changed_text(context: Context) -> None:

@@ -14,6 +14,7 @@ from fitting.schedule import ANNEALING, FORWARD
 
 EXTRAPOLATED = ("N", "D", "r", *FORWARD, *ANNEALING, "s1_pretrain")
 """Columns whose range is compared with that of the fitted points."""
+_NAMES = {"s1": "summed learning rate s1", "s2": "annealing area s2"}
 
 
 class Estimate(NamedTuple):
@@ -110,15 +111,22 @@ def beyond(name: str, fit: Fit | LawAverage, frame: pd.DataFrame) -> list[str]:
         # s2 of fitted points is a spline's, good to this part of it.
         margin = 1e-4 * max(abs(low), abs(high))
         values = frame[column].to_numpy(dtype=float)
-        unit = " billion" * (column in ("N", "D"))
         for value, end, side in ((values.max(), high, "largest"), (values.min(), low, "smallest")):
             if low - margin <= value <= high + margin or (value < low) != (side == "smallest"):
                 continue
             far = f"{value / end:.3g} times" if end > 0 and value > 0 else f"{value - end:+.3g} from"
+            times, unit = _unit(value) if column in ("N", "D") else (1.0, "")
             lines.append(
-                f"{name}: {column} = {value:.4g}{unit} is beyond the points, {far} the {side} fitted ({end:.4g})"
+                f"{name}: {_NAMES.get(column, column)} = {times * value:.4g}{unit} is beyond the points, {far} the "
+                f"{side} fitted ({times * end:.4g})"
             )
     return lines
+
+
+def _unit(billions: float) -> tuple[float, str]:
+    """The unit in which a count reads best: what billions are multiplied by for it, and its word."""
+    units = ((1.0, " billion"), (1e3, " million"), (1e6, " thousand"))
+    return next(((times, word) for times, word in units if billions * times >= 1), (1e9, ""))
 
 
 def unknown_interval(name: str, fit: Fit | LawAverage) -> list[str]:

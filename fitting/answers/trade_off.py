@@ -15,6 +15,8 @@ from fitting.points import PointsError, tails
 
 GRID = np.linspace(0.0, 1.0, 1001)
 NO_RATIOS = np.zeros(0)
+LEAST_INFEASIBLE = 0.05
+"""Probability that no ratio is feasible from which it is said; below it is within the 90% interval."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,10 @@ def trade_off(
     warnings = []
     for name, fit, r in (("general", general, 1 - r_d), ("domain", domain, r_d)):
         warnings += beyond(name, fit, _frame(fit, N, D, np.array([r]), at[name], name))
-    if found.infeasible[0]:
+    if found.infeasible[0] >= LEAST_INFEASIBLE:
         warnings.append(
-            f"general: with a probability of {found.infeasible[0]:.0%} no ratio is feasible, not even r_d=0"
+            f"general: with a probability of {found.infeasible[0]:.0%} no ratio is feasible: even without the domain "
+            "its loss is above what is allowed"
         )
     predicted = {
         name: (float(loss), float(low), float(high)) for name, ((loss,), (low,), (high,)) in found.predicted.items()

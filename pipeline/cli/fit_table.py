@@ -116,7 +116,10 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
     if print_json:
         keys = {corpus: {law: fit_keys(fitted) for law, fitted in of.items()} for corpus, of in fits.items()}
         print_json({"schema": 1, "points": settings.points, "fits": keys})
-    print_line(console, "next: cptlaw import FILE makes a study of such a table, which recommends a domain ratio")
+    after = "in Python fitting.fit(points, LAW).predict(frame) gives the losses of other rows"
+    if len(parts) > 1 and {"step", "r"} <= {*table.columns}:
+        after = "cptlaw import FILE makes a study of such a table, which recommends a domain ratio"
+    print_line(console, f"next: {after}")
     return Exit.DONE
 
 

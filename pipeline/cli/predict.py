@@ -164,15 +164,17 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     ]
     horizon = dict(_distances(laws, target))
     lines = [f"horizon: {times:.3g} times the {what} of a fitted run" for what, times in horizon.items()]
-    if (furthest := max(horizon.values(), default=1.0)) > TESTED:
+    furthest = max(horizon.values(), default=1.0)
+    if not (is_known := furthest <= TESTED):
         unknown = f"{furthest:.3g} times as far as was fitted, and intervals were tested up to {TESTED:.0f} times"
-        lines.append(f"not known: {unknown}, so these numbers are no prediction; a longer run for the fit is")
+        lines.append(f"not known: {unknown}; a longer run for the fit would tell")
+        rows = []
     elif furthest > FAR:
         lines.append(f"far: runs so far ahead were missed by more than 1% ({_SEEN})")
     notes = dict.fromkeys(line for ratio in ratios if (line := beyond_ratios(laws, ratio)))
     lines += [f"note: {line}" for line in notes]
-    tables, combination = [_table(rows)], dict[str, object]()
-    for word in third[-1:]:
+    tables, combination = [_table(rows)] if rows else [], dict[str, object]()
+    for word in third[-1:] if is_known else ():
         found = _third_losses(laws, Path(word.partition("=")[2]), rows)
         tables.append(_third_table(found))
         lines += found.warnings
@@ -183,11 +185,11 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     own = context_of(question_of_study(Path(folders[0]), []))
     step = step_after("recommend" if Recommendation.path(own.study).exists() else "fit", own)
     command = [step, folders[0]] if step else ["export", folders[0], "format=trl"]
-    print_items([*items, f"next: cptlaw {shlex.join(command)}"], console)
+    print_items([*items, *([f"next: cptlaw {shlex.join(command)}"] if is_known else [])], console)
     if print_json:
         asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
         answered = {"peak": peak, "laws": {**laws.law}, "losses": [asdict(row) for row in rows], "horizon": horizon}
-        answered |= {"tested": furthest <= TESTED, "notes": [*notes]}
+        answered |= {"tested": is_known, "notes": [*notes]}
         print_json({"schema": 1, **asked, **answered, **combination})
     return Exit.DONE
 

@@ -15,6 +15,8 @@ from training.spec import Parallel, RunSpec
 _MOST_PROCESSES = 64
 """Of a run, where a kind that shards its model is proposed."""
 
+_SHORTEST = 128
+"""Tokens of a sequence below which none is proposed."""
 _SMALL_DEVICE = 16e9
 """Bytes below which a run fits nearly any GPU."""
 
@@ -62,9 +64,14 @@ def memory_lines(question: Question, runs: Iterable[PlannedRun]) -> Iterator[str
 
 def check_memory(question: Question, runs: Iterable[PlannedRun]) -> None:
     """Raise ConfigError where runs do not fit a device, with a line for each model."""
-    misfits = [run for run in distinct(runs) if not fitted_run(question, run.spec).fits]
+    misfits = [run for run in distinct(runs) if not all_fit(question, [run])]
     if lines := list(memory_lines(question, misfits)):
         raise ConfigError(lines)
+
+
+def all_fit(question: Question, runs: Iterable[PlannedRun]) -> bool:
+    """Whether every run fits a device, as far as that is known."""
+    return all(fitted_run(question, run.spec).fits for run in distinct(runs))
 
 
 def _on_gpu(question: Question) -> bool:
@@ -106,5 +113,13 @@ def _remedy(question: Question, spec: RunSpec) -> str:
             if fit.fits and fit.memory is not None:
                 each = f"{fit.memory.of_process(gpu=True) / 1e9:.1f} GB each"
                 return f"give {freed}parallel=fsdp2 parallel.processes={count} ({each}), or larger devices"
-    fewer = "launcher.workers=1, " if not question.launcher.elsewhere and question.launcher.workers != 1 else ""
-    return f"give {freed}{fewer}a shorter sequence_length, a smaller model, or more memory"
+    alone, fewer = question, ""
+    if not question.launcher.elsewhere and question.launcher.workers != 1:
+        alone, fewer = replace(question, launcher=replace(question.launcher, workers=1)), "launcher.workers=1 "
+    length = spec.sequence_length
+    while length >= _SHORTEST:
+        shorter = f"sequence_length={length}" if length < spec.sequence_length else ""
+        if fitted_run(alone, replace(spec, sequence_length=length)).fits:
+            return f"give {freed}{fewer}{shorter}".rstrip(" ,")
+        length //= 2
+    return "give a smaller model, or more memory: one worker and shorter sequences do not suffice"

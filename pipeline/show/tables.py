@@ -12,7 +12,7 @@ from pipeline.question.schema import Question
 from pipeline.show.table import Table
 from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, PredictedLoss, Recommendation
 from pipeline.study.context import Context
-from pipeline.study.folder import PlannedRun
+from pipeline.study.folder import IMPORTED, PlannedRun
 from pipeline.study.number_format import domain_ratio_of, duration, laws_used, percent, quantity, weights_used
 
 SPLITS = {
@@ -105,8 +105,9 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
         interval = "given" if given else f"{content.low:.3f} to {content.high:.3f}"
         rows.append([domain_ratio_of(domain), f"{content.mixture[domain]:.3f}", interval])
         rows.append([f"replay ratio, {general}", f"{content.mixture[general]:.3f}", ""])
-        if content.peak_learning_rate is not None:
-            rows.append(["peak learning rate", f"{content.peak_learning_rate:g}", ""])
+        chosen, peak = content.peak_learning_rate, question.target.peak_learning_rate
+        if chosen is not None or question.model.path != IMPORTED:
+            rows.append(["peak learning rate", f"{peak if chosen is None else chosen:g}", "given" * (chosen is None)])
         rows += [[f"loss on {corpus}", f"{loss.loss:.4f}", _ends(loss)] for corpus, loss in content.predicted.items()]
         if loss := content.predicted.get(general):
             changes = (side / content.loss_before[general] - 1 for side in (loss.loss, loss.low, loss.high))
@@ -126,7 +127,8 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
     rows.append(["binding", content.binding, ""])
     rows += [[f"average on {corpus}", weights_used(of, "\n"), ""] for corpus, of in content.weights.items() if of]
     target = content.target
-    title = f"recommended with {laws_used(content.law)} for {target.model}, {target.D * 1e3:.2f} M tokens"
+    run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens"
+    title = f"goal={content.goal.kind}: recommended with {laws_used(content.law)} for {run}"
     return Table(title, ["", "value", "90% interval"], rows, words=True)
 
 

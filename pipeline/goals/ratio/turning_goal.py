@@ -36,7 +36,7 @@ def turning_facts(laws: AnsweringLaws, answer: Solution) -> Facts:
         for name in (name for name in point.values if name.startswith("critical_")):
             # Below 0 a ratio says no more than 0.
             values[name] = Estimate(*(float(max(side, 0.0)) for side in point.values[name]))
-        where = f"{general}: at a constant rate of {rate:g} and {replay:.1%} {general}"
+        where = f"{general}: at a constant rate of {rate:.3g} and {replay:.1%} {general}"
         how = "never rises" if turn.value == turn.high == 1 else f"is back where it began {_after(turn)}"
         times = turn.value * rate / fit.ranges.get("s1", (0.0, np.inf))[1]
         far = f", {times:,.3g} times the fitted summed rate" if 1 < times < np.inf else ""

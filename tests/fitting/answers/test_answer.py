@@ -49,7 +49,7 @@ def test_each_column_beyond_the_points_is_named_with_how_far():
     lines = beyond("domain", fit, pd.DataFrame({"N": [8.0], "D": [0.05], "r": [0.0]}))
     assert lines == [
         "domain: N = 8 billion is beyond the points, 2 times the largest fitted (4)",
-        "domain: D = 0.05 billion is beyond the points, 0.5 times the smallest fitted (0.1)",
+        "domain: D = 50 million is beyond the points, 0.5 times the smallest fitted (100)",
         "domain: r = 0 is beyond the points, -0.1 from the smallest fitted (0.1)",
     ]
 

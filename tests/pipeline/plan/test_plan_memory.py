@@ -11,7 +11,7 @@ from pipeline.goals.registry import read_question
 from pipeline.launch.launcher import launch
 from pipeline.launch.local import train_locally
 from pipeline.plan.cost import _launch_seconds, costs, sharing_note
-from pipeline.plan.memory import check_memory, fitted_run, memory_lines
+from pipeline.plan.memory import all_fit, check_memory, fitted_run, memory_lines
 from pipeline.plan.processes import MEMORY, Gpu, free_gpus, gpus, process_memory, runs_on_device, visible_gpus, workers
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
@@ -130,6 +130,20 @@ def test_a_plan_says_what_is_done_to_fit_and_what_to_do_where_nothing_is() -> No
         ConfigError, match=r": 20\.0 GB a process is too little for .*; give launcher\.runs_per_device=2$"
     ):
         check_memory(*_large(*SLURM, "launcher.device_memory=80", "launcher.runs_per_device=4"))
+
+
+@pytest.mark.parametrize(
+    ("memory", "remedy"),
+    [(60, "give launcher.workers=1"), (30, "give a smaller model, or more memory: one worker and shorter sequences")],
+)
+def test_what_is_proposed_fits(memory: int, remedy: str) -> None:
+    """On CPUs, where no kind of sharding is proposed: 48 GB a process."""
+    words = f"launcher.device_memory={memory}", "launcher.workers=2"
+    question, runs = _large(*words)
+    assert not all_fit(question, runs)
+    (line,) = memory_lines(question, runs)
+    assert f"; {remedy}" in line
+    assert all_fit(*_large(*words, "launcher.workers=1")) == (memory == 60)
 
 
 def test_nothing_is_trained_that_does_not_fit(tmp_path: Path) -> None:
