@@ -12,6 +12,7 @@ from rich.table import Table
 from fitting import LAWS, Law, Parameter
 from fitting.laws.law import no_offset
 from fitting.points import ALLOWED, law_named
+from fitting.schedule import LAMBDA
 from pipeline.cli.words import print_line
 from pipeline.question.messages import ConfigError
 from training.run import Exit
@@ -70,7 +71,10 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
 def long_form(law: Law) -> Iterator[str]:
     """The lines of a law: equation, parameters, columns, source, what its fit needs, and the words of its module."""
     yield f"{law.name}\n\n  {law.equation}\n\nparameters:"
-    yield from _rows([(p.name, f"{p.unit}; {_bounds(p)}") for p in law.parameters])
+    rows = [(p.name, f"{p.unit}; {_bounds(p)}") for p in law.parameters]
+    if {"s2", "s2_square"} & {*law.columns}:
+        rows.append((LAMBDA.name, f"{LAMBDA.unit}; {_bounds(LAMBDA)}; fitted too where schedules are known"))
+    yield from _rows(rows)
     yield "\ncolumns:"
     yield from _rows([(name, f"{COLUMNS[name]}; {allowed(name)}") for name in columns_of(law)])
     yield f"\n{textwrap.fill(' '.join(_needs(law)), 120)}"

@@ -13,10 +13,10 @@ from pipeline.plan.duration import START_SECONDS
 from pipeline.plan.processes import workers
 from pipeline.question.design import candidate_steps, is_active
 from pipeline.question.phases import pieces
-from pipeline.question.presets import models
+from pipeline.question.presets import HUB, models
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
-from pipeline.study.folder import PlannedRun
+from pipeline.study.folder import IMPORTED, PlannedRun
 from pipeline.study.number_format import duration, quantity
 from training.schedule import learning_rates
 
@@ -58,10 +58,15 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         if active
         else max((run.spec.steps for run in runs if run.role == "fit"), default=0)
     )
+    named = f"{model} ({question.model.path})" if question.model.path not in (None, IMPORTED, model) else model
     lines = [
-        f"asked about: {model}, {size}: {quantity(asked.spec.tokens)} tokens, {flops} FLOPs{took}",
+        f"asked about: {named}, {size}: {quantity(asked.spec.tokens)} tokens, {flops} FLOPs{took}",
         f"the runs for the fit cost {fit} that run, by {by}{beside}; {confirming}",
     ]
+    if parent and (published := HUB.get(model)):
+        untrained = f"note: {model} is the shape of {published} without its weights, pre-trained here on "
+        taken = f"model=hf model.path={published} 'ladder=[]' takes the published ones"
+        lines.append(f"{untrained}{quantity(parent.spec.tokens)} tokens; {taken}")
     if longest:
         run = "longest run that may be chosen for the fit" if active else "longest run for the fit"
         if steps <= longest:

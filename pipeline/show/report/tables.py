@@ -127,7 +127,7 @@ def _spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
         parts.append(f"{confirm / flops:.3g} to confirm")
         times += confirm / flops
     if seconds := sum(_seconds(evidence).values()):
-        parts.append(f"{duration(seconds)} in all")
+        parts.append(f"{duration(seconds)} of all processes")
     return f"{times:.3g} times the answer's run", f"by FLOPs: {'; '.join(parts)}"
 
 
