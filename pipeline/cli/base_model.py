@@ -23,7 +23,7 @@ HELP = f"""usage: cptlaw model NAME|FILE.gguf|DIRECTORY|HUB_NAME [data=FOLDER]
   data=FOLDER  folder of prepared corpora and converted models; default: data
 
 It prints licence, parameters, what the model is, and which token should precede documents.
-Reading GGUF needs the package gguf: pip install 'cptlaw[gguf]'
+Reading GGUF needs the package gguf: pip install -e '.[gguf]'
 """
 
 

@@ -48,7 +48,7 @@ def run_sweep(words: list[str]) -> Exit:
             try:
                 metadata.distribution(package)
             except metadata.PackageNotFoundError:
-                raise ConfigError([f"{word}: needs {package}: pip install 'cptlaw[sweeps]'"]) from None
+                raise ConfigError([f"{word}: needs {package}: pip install -e '.[sweeps]'"]) from None
     flags = [word for word in words if word.startswith("-") or "=" not in word]
     overrides, lines = hydra_words([word for word in words if word not in flags], sweeps=True)
     # Hydra ends at the first mistake, with lines of its own and the exit code of a failed run.

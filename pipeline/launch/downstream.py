@@ -96,7 +96,7 @@ def _task_manager(settings: EvaluateConfig) -> Any:
     try:
         from lm_eval.tasks import TaskManager
     except ImportError:
-        raise ConfigError(["evaluate: lm-eval is not installed; pip install 'cptlaw[tasks]'"]) from None
+        raise ConfigError(["evaluate: lm-eval is not installed; pip install -e '.[tasks]'"]) from None
     if settings.folder and not Path(settings.folder).is_dir():
         raise ConfigError([f"evaluate.folder: {settings.folder!r} is not a folder; give the folder of the task files"])
     # The thousands of task files in lm-eval take seconds to index.

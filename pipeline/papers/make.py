@@ -56,7 +56,7 @@ def make_tables(study: Study, question: Question, console: Console) -> Exit:
     write_whole(study.folder / "tables.md", markdown(results, provenance))
     drawn = figures(inputs, results) if find_spec("plotly") else []
     if not find_spec("plotly"):
-        log("without figures: they need plotly, pip install 'cptlaw[report]'")
+        log("without figures: they need plotly, pip install -e '.[report]'")
     write_whole(study.folder / "tables.html", tables_page(study.folder, results, provenance, drawn))
     print_tables(results, console)
     log(f"{len(results)} table{'s' * (len(results) != 1)} in {folder}, {study.folder / 'tables.md'} and tables.html")

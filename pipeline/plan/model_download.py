@@ -95,7 +95,7 @@ def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Pa
         log(f"{folder}: converted already")
         return folder, note
     if find_spec("gguf") is None:
-        raise SpecError(f"{name}: reading GGUF needs the package gguf: pip install 'cptlaw[gguf]'")
+        raise SpecError(f"{name}: reading GGUF needs the package gguf: pip install -e '.[gguf]'")
     models.mkdir(parents=True, exist_ok=True)
     # The lock removes what killed downloads left.
     with locked_folder(models), tempfile.TemporaryDirectory(dir=models, prefix=".download.", suffix=".part") as part:

@@ -32,7 +32,7 @@ def location(path: str | os.PathLike[str]) -> Path:
     try:
         from upath import UPath
     except ModuleNotFoundError:
-        raise CorpusError(f"{path}: URLs need universal-pathlib: pip install 'cptlaw[urls]'") from None
+        raise CorpusError(f"{path}: URLs need universal-pathlib: pip install -e '.[urls]'") from None
     try:
         # It has what is used here of a path, but is none by its type.
         return cast(Path, UPath(path))

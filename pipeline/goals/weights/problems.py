@@ -23,7 +23,7 @@ def weights_problems(question: Question) -> Iterator[str]:
     for name in sorted({*weights.methods} - {*METHODS}):
         yield f"weights.methods: {name!r}; allowed: {', '.join(METHODS)}{nearest(name, METHODS)}"
     if "regmix" in weights.methods and find_spec("sklearn") is None:
-        yield "weights.methods: regmix needs scikit-learn; pip install 'cptlaw[regmix]'"
+        yield "weights.methods: regmix needs scikit-learn; pip install -e '.[regmix]'"
     if weights.phase not in ("pretrain", "continual"):
         return
     if weights.base:

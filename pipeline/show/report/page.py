@@ -95,7 +95,7 @@ def _file(name: str) -> Markup:
 def refuse_without_plotly() -> None:
     """Raise StudyError where a report could not show its figures."""
     if find_spec("plotly") is None:
-        raise StudyError("report: the figures need plotly: pip install 'cptlaw[report]'")
+        raise StudyError("report: the figures need plotly: pip install -e '.[report]'")
 
 
 def _plotly() -> Markup:

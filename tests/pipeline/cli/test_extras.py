@@ -30,7 +30,7 @@ def test_every_extra_that_a_message_names_is_one() -> None:
         extra
         for path in files
         if path.suffix in (".py", ".md")
-        for extra in re.findall(r"pip install 'cptlaw\[(\w+)\]'", path.read_text())
+        for extra in re.findall(r"pip install -e '\.\[(\w+)\]'", path.read_text())
     }
     extras = PROJECT["optional-dependencies"]
     assert named == {*extras} - {"dev"}
@@ -49,21 +49,21 @@ def test_without_an_extra_its_name_is_said(
 ) -> None:
     for package in ("upath", "plotly", "gguf", "sklearn"):
         monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(CorpusError, match=r"^s3://a/b: URLs need universal-pathlib: pip install 'cptlaw\[urls\]'$"):
+    with pytest.raises(CorpusError, match=r"^s3://a/b: URLs need universal-pathlib: pip install -e '\.\[urls\]'$"):
         location("s3://a/b")
     words = ["quickstart", f"studies={tmp_path}", f"data={tmp_path}"]
-    assert refused(words, capsys, 3) == "report: the figures need plotly: pip install 'cptlaw[report]'"
+    assert refused(words, capsys, 3) == "report: the figures need plotly: pip install -e '.[report]'"
     assert not list(tmp_path.iterdir())
     (tmp_path / "model.gguf").touch()
     for name in ("smollm2-135m", f"{tmp_path / 'model.gguf'}"):
-        line = f"{name}: reading GGUF needs the package gguf: pip install 'cptlaw[gguf]'"
+        line = f"{name}: reading GGUF needs the package gguf: pip install -e '.[gguf]'"
         assert refused(["model", name, f"data={tmp_path}"], capsys, 3) == line
-    assert "regmix needs scikit-learn; pip install 'cptlaw[regmix]'" in refused(
+    assert "regmix needs scikit-learn; pip install -e '.[regmix]'" in refused(
         ["plan", "goal=weights", "weights.methods=[regmix]"], capsys, 2
     )
     monkeypatch.setattr(metadata.Distribution, "from_name", _absent)
     for package, word in sweep.PLUGINS.items():
-        line = f"{word}_x: needs {package}: pip install 'cptlaw[sweeps]'"
+        line = f"{word}_x: needs {package}: pip install -e '.[sweeps]'"
         assert refused(["train", "-m", "experiment=quickstart", f"{word}_x"], capsys, 2) == line
 
 

@@ -16,7 +16,7 @@ from training.corpora.manifest import Manifest
 from training.model import build_model
 from training.spec import RunSpec
 
-pytest.importorskip("lm_eval", reason="lm-eval is an extra: pip install 'cptlaw[tasks]'")
+pytest.importorskip("lm_eval", reason="lm-eval is an extra: pip install -e '.[tasks]'")
 # lm-eval warns of deprecations in its dependencies.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
