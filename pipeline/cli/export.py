@@ -88,7 +88,10 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         print_line(console, f"written to {output}")
     else:
         print(text, end="")
-    line = f"train by {output} with {name}, where it finds the text and the model under the paths in that file"
+    line = (
+        f"train by {output} with {name}, where it finds the text and the model under the paths in that file, then "
+        f"cptlaw follow {shlex.quote(folders[0])} checkpoints=FOLDER compares what it saves with the prediction"
+    )
     if not output:
         line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
     print(f"next: {line}", file=sys.stderr)

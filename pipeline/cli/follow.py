@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from pipeline.cli.words import checked_settings, names_and_keys, print_line, ref
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.ratio.following import Ending, FollowedRun, follow
 from pipeline.goals.registry import question_of_study
+from pipeline.launch.checkpoint_losses import checkpoint_losses
 from pipeline.question.messages import ConfigError, StudyError, describe_keys
 from pipeline.question.schema import Question
 from pipeline.show.following import following_items
@@ -45,12 +47,15 @@ class FollowSettings:
     loss/CORPUS of both corpora."""
     columns: dict[str, str] = field(default_factory=dict)
     """step, corpus, loss or run of a table -> its column: {loss: val_loss}."""
+    checkpoints: str | None = None
+    """Folder where the trainer saves Hugging Face checkpoints (checkpoint-N, step-N): their losses on the study's
+    validation text are measured here, each once. In place of a LOG, or beside it."""
     run: str | None = None
     """Which run of a table of several; null: it has one."""
 
 
 NOTES = {key: note for key, _, note in describe_keys(FollowSettings)}
-HELP = f"""usage: cptlaw follow STUDY_FOLDER LOG... [--watch SECONDS] [--json] [key=value ...]
+HELP = f"""usage: cptlaw follow STUDY_FOLDER [LOG...] [checkpoints=FOLDER] [--watch SECONDS] [--json] [key=value ...]
 
   LOG               of the run that is trained for real: trainer_state.json or a folder with one, a wandb offline run
                     folder, points.jsonl, or a table (.csv, .parquet, .jsonl) with step, corpus and loss, or with step
@@ -87,7 +92,8 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     last, said = -1, ""
     while True:
         try:
-            run = _read(laws, target, ratio, files, settings)
+            logs = _logs(context, files, settings, partial(print_line, console))
+            run = _read(laws, target, ratio, logs, settings)
         except (StudyError, ConfigError) as error:
             # A log that another program writes may be read in the middle of a line.
             if settings.watch is None or (last < 0 and isinstance(error, ConfigError)):
@@ -96,9 +102,12 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
                 print_line(console, said)
         else:
             if run.step < last:
-                print_line(console, f"{files[0]}: the log ends at step {run.step:,}, at the last reading at {last:,}")
+                print_line(
+                    console,
+                    f"{next(iter(logs))}: the log ends at step {run.step:,}, at the last reading at {last:,}",
+                )
             if run.step != last:
-                last, content = run.step, _content(study, files, run)
+                last, content = run.step, _content(study, [*logs], run)
                 items = following_items(run)
                 print_items([*items, f"page: {write_follow_page(context.study, run)}"], console)
             if run.step >= target.steps:
@@ -124,8 +133,9 @@ def _read_words(words: Sequence[str]) -> tuple[list[str], FollowSettings, list[s
     of_follow = [word for word in keys if word.split("=")[0].split(".")[0] in own]
     settings = OmegaConf.structured(FollowSettings)
     problems = update_settings(settings, of_follow, FollowSettings)
-    if len(names) < 2:
-        problems.append(f"cptlaw follow: {len(names)} names; allowed: a study folder and a log, see --help")
+    if len(names) < 1 + (settings.checkpoints is None):
+        allowed = "a study folder and a log, or checkpoints=FOLDER in its place"
+        problems.append(f"cptlaw follow: {len(names)} names; allowed: {allowed}, see --help")
     return names, checked_settings(settings, FollowSettings, problems), [word for word in keys if word not in of_follow]
 
 
@@ -148,20 +158,32 @@ def _asked(context: Context, settings: FollowSettings, overrides: Sequence[str])
     return laws, target, ratio
 
 
-def _read(laws: AnsweringLaws, target: Target, ratio: float, files: list[str], settings: FollowSettings) -> FollowedRun:
-    """The run as its logs are now. Raises ConfigError: they are of another run; StudyError: they cannot be read."""
-    keys = settings.losses or loss_keys(laws.corpora)
-    logs = [_log_of(file, keys, settings) for file in files]
-    log = join_logs(logs)
-    if problems := _other_run(", ".join(files), log, target, laws.question):
+def _read(
+    laws: AnsweringLaws, target: Target, ratio: float, logs: Mapping[str, RunLog], settings: FollowSettings
+) -> FollowedRun:
+    """The run by its logs, name -> log. Raises ConfigError: they are of another run."""
+    log, first = join_logs(logs.values()), next(iter(logs))
+    if problems := _other_run(", ".join(logs), log, target, laws.question):
         raise ConfigError(problems)
-    of_log = {} if table_kind(Path(files[0])) else keys
+    keys = settings.losses or loss_keys(laws.corpora)
+    of_log = {} if first == settings.checkpoints or table_kind(Path(first)) else keys
     if line := perplexity_question(log.points["loss"], settings.columns.get("loss", "loss"), of_log):
-        raise ConfigError([f"{files[0]}: {line}"])
+        raise ConfigError([f"{first}: {line}"])
     try:
         return follow(laws, target, ratio, log.points[["step", "corpus", "loss"]])
     except StudyError as error:
-        raise StudyError(f"{files[0]}: {error}") from None
+        raise StudyError(f"{first}: {error}") from None
+
+
+def _logs(
+    context: Context, files: Sequence[str], settings: FollowSettings, log: Callable[[str], object]
+) -> dict[str, RunLog]:
+    """Each log as it is now, and the losses of checkpoints. Raises StudyError: one cannot be read."""
+    keys = settings.losses or loss_keys(context.corpora)
+    logs = {file: _log_of(file, keys, settings) for file in files}
+    if settings.checkpoints:
+        logs[settings.checkpoints] = RunLog(checkpoint_losses(context, Path(settings.checkpoints), log), {})
+    return logs
 
 
 def _log_of(file: str, keys: Mapping[str, str], settings: FollowSettings) -> RunLog:

@@ -67,9 +67,10 @@ HYDRA_OPTIONS = {
 }
 """Option of Hydra, short or long -> its long name."""
 
-HELP = """cptlaw: find the data mixture and learning-rate schedule for continual pre-training, from a few small runs.
+HELP = """cptlaw: find the data mixture and the loss of continual pre-training from a few small runs.
 
-It trains small models, fits a scaling law with intervals, recommends a mixture, and confirms it with held-out runs.
+It trains small or short runs, fits scaling laws with intervals, recommends a mixture, and confirms it with runs that no
+fit has seen; of a large run it reads the log. Schedule and length are yours to give.
 
 usage: cptlaw VERB [STUDY_FOLDER] [key=value ...] [--debug]
 

@@ -76,7 +76,9 @@ def test_training_again_trains_nothing(trained: Study, words: list[str], capsys:
 
 
 @pytest.mark.slow
-def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp_path: Path, few_positions) -> None:
+def test_from_points_to_a_confirmed_answer(
+    trained: Study, words: list[str], tmp_path: Path, few_positions, capsys: pytest.CaptureFixture[str]
+) -> None:
     for verb in ("collect", "fit", "recommend"):
         assert run([verb, *words]) == 0, verb
     assert run(["plan", *(word.replace("[0.1,0.5,0.9]", "[0.1,0.3,0.5,0.9]") for word in words)]) == 0
@@ -117,6 +119,19 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
     for verb in ("status", "collect", "recommend", "report"):
         assert run([verb, str(copy)]) == 0, verb
     assert Recommendation.read(Study(copy)).mixture == recommendation.mixture
+    # Checkpoints of the run, as another trainer would save them, lose what it measured itself; once.
+    of_run = trained.runs / confirmed[0].name
+    for again in (False, True):
+        capsys.readouterr()
+        assert run(["follow", str(copy), f"checkpoints={of_run / 'checkpoints'}", "--json"]) == 0
+        out, err = capsys.readouterr()
+        assert ("step-48: domain " in err) != again
+        followed = json.loads(out)["corpora"]
+        for row in (row for row in read_lines_whole(of_run / "points.jsonl") if row["step"] == 48):
+            assert followed[row["corpus"]]["losses"][-1]["step"] == 48
+            assert followed[row["corpus"]]["losses"][-1]["loss"] == pytest.approx(row["loss"], rel=1e-6)
+    line = refused(["follow", str(copy), f"checkpoints={tmp_path}"], capsys)
+    assert "no checkpoint; allowed: a folder of Hugging Face directories" in line
 
 
 def _start(words: list[str], until: str) -> tuple[Study, Forked]:
