@@ -193,7 +193,8 @@ class _Measured:
         worst = max(abs(row.relative_error) for row in self.rows)
         inside = f"{sum(row.inside for row in self.rows)} of {len(self.rows)} losses inside their 90% intervals"
         row = self.ends[self.general]
-        increase = f"loss increase on {row.corpus}: {row.measured / row.before - 1:+.2%}"
+        changed, low, high = (side / row.before - 1 for side in (row.measured, row.low, row.high))
+        increase = f"loss increase on {row.corpus}: {changed:+.2%}, predicted {low:+.2%} to {high:+.2%}"
         return f"{inside}, largest error {worst:.2%}; {increase}"
 
     def _of_tolerance(self) -> tuple[str, str]:

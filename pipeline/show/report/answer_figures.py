@@ -153,7 +153,7 @@ def places(evidence: Evidence) -> Figure | None:
     colour = evidence.colours[law]
     runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}") | {"error_y": bar(below, measured, above)}
     bounds = limits([*measured, *below, *above, *predicted], low, high)
-    traces = [line([x[outcome.at]] * 2, bounds, BLACK, "solid", 1)]
+    traces = [dots([x[outcome.at]], [measured[outcome.at]], BLACK, 22, "circle-open")]
     keys = [Key(f"{law}, with 90% interval", colour, "dot")]
     if (tolerance := outcome.tolerance) is not None:
         cap = evidence.recommendation.loss_before[corpus] * (1 + tolerance)
@@ -163,7 +163,7 @@ def places(evidence: Evidence) -> Figure | None:
     foreseen = dots(x, predicted, colour, 13, hover="predicted: %{y:.4f}") | {"error_y": bar(low, predicted, high)}
     traces += [foreseen, runs]
     noise = f", with the standard deviation of {outcome.seeds} seeds" if outcome.seeds > 1 else ""
-    keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "upright")]
+    keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "ring")]
     across = axis(evidence.short_ratio_name, ticksuffix="%")
     if by_size:
         across = log_axis("parameters of the model, non-embedding", x)
