@@ -28,6 +28,7 @@ def is_fitted(context: Context) -> bool:
     answer = Recommendation.read(context.study)
     same_laws = all({*of_law} == {*question.law} for of_law in answer.fit_points.values())
     same = answer.goal.kind == question.goal.kind and same_laws and answer.fits in ("", context.fits_digest)
+    same = same and answer.points in ("", context.points_digest)
     return same and are_all_fitted(answer.fit_points, context.points, question)
 
 

@@ -90,7 +90,8 @@ def plan(context: Context, console: Console) -> Exit:
         console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
     print_items(shown(notes), console)
     # Nothing would be trained. An estimate is for its price, of another machine perhaps.
-    return Exit.DONE if not prepared or all_fit(question, runs) else Exit.BAD_CONFIGURATION
+    left = [run for run in runs if study.state(run) != "done"]
+    return Exit.DONE if not prepared or all_fit(question, left) else Exit.BAD_CONFIGURATION
 
 
 def _refuse_changed_text(context: Context) -> None:

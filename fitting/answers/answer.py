@@ -126,7 +126,8 @@ def beyond(name: str, fit: Fit | LawAverage, frame: pd.DataFrame) -> list[str]:
 def _unit(billions: float) -> tuple[float, str]:
     """The unit in which a count reads best: what billions are multiplied by for it, and its word."""
     units = ((1.0, " billion"), (1e3, " million"), (1e6, " thousand"))
-    return next(((times, word) for times, word in units if billions * times >= 1), (1e9, ""))
+    # As it prints, in four digits.
+    return next(((times, word) for times, word in units if billions * times >= 0.99995), (1e9, ""))
 
 
 def unknown_interval(name: str, fit: Fit | LawAverage) -> list[str]:

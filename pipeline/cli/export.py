@@ -21,6 +21,8 @@ from training.durable import write_whole
 from training.run import Exit
 
 KEYS = ("format", "output", "devices", "micro_batch", "without_validation")
+SAVES_DIRECTORIES = ("trl", "llama-factory", "axolotl")
+"""Formats of trainers whose checkpoints are Hugging Face directories."""
 HELP = f"""usage: cptlaw export STUDY_FOLDER format=NAME [output=FILE] [devices=N] [micro_batch=N] [key=value ...]
 
   format       {", ".join(FORMATS)}
@@ -88,10 +90,9 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         print_line(console, f"written to {output}")
     else:
         print(text, end="")
-    line = (
-        f"train by {output} with {name}, where it finds the text and the model under the paths in that file, then "
-        f"cptlaw follow {shlex.quote(folders[0])} checkpoints=FOLDER compares what it saves with the prediction"
-    )
+    line = f"train by {output} with {name}, where it finds the text and the model under the paths in that file"
+    if name in SAVES_DIRECTORIES:
+        line += f"; cptlaw follow {shlex.quote(folders[0])} checkpoints=FOLDER compares what it saves"
     if not output:
         line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
     print(f"next: {line}", file=sys.stderr)

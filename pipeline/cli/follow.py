@@ -49,7 +49,7 @@ class FollowSettings:
     """step, corpus, loss or run of a table -> its column: {loss: val_loss}."""
     checkpoints: str | None = None
     """Folder where the trainer saves Hugging Face checkpoints (checkpoint-N, step-N): their losses on the study's
-    validation text are measured here, each once. In place of a LOG, or beside it."""
+    validation text are measured here, each once. In place of a LOG."""
     run: str | None = None
     """Which run of a table of several; null: it has one."""
 
@@ -69,6 +69,7 @@ their 90% intervals; then what they say of the end: its losses, whether the gene
 else how the rest could be changed. follow.html in the study has the curves. The study's question, fits and answer stay
 as they are.
 """
+_CHECKPOINTS = "checkpoints={}"
 SAME_TOKENS = 0.02
 """Relative difference of the tokens of a step in a log up to which they are those of the question."""
 
@@ -92,7 +93,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     last, said = -1, ""
     while True:
         try:
-            logs = _logs(context, files, settings, partial(print_line, console))
+            logs = _logs(context, target.model, files, settings, partial(print_line, console))
             run = _read(laws, target, ratio, logs, settings)
         except (StudyError, ConfigError) as error:
             # A log that another program writes may be read in the middle of a line.
@@ -133,7 +134,7 @@ def _read_words(words: Sequence[str]) -> tuple[list[str], FollowSettings, list[s
     of_follow = [word for word in keys if word.split("=")[0].split(".")[0] in own]
     settings = OmegaConf.structured(FollowSettings)
     problems = update_settings(settings, of_follow, FollowSettings)
-    if len(names) < 1 + (settings.checkpoints is None):
+    if len(names) < 1 + (not settings.checkpoints):
         allowed = "a study folder and a log, or checkpoints=FOLDER in its place"
         problems.append(f"cptlaw follow: {len(names)} names; allowed: {allowed}, see --help")
     return names, checked_settings(settings, FollowSettings, problems), [word for word in keys if word not in of_follow]
@@ -166,7 +167,7 @@ def _read(
     if problems := _other_run(", ".join(logs), log, target, laws.question):
         raise ConfigError(problems)
     keys = settings.losses or loss_keys(laws.corpora)
-    of_log = {} if first == settings.checkpoints or table_kind(Path(first)) else keys
+    of_log = {} if first == _CHECKPOINTS.format(settings.checkpoints) or table_kind(Path(first)) else keys
     if line := perplexity_question(log.points["loss"], settings.columns.get("loss", "loss"), of_log):
         raise ConfigError([f"{first}: {line}"])
     try:
@@ -176,13 +177,14 @@ def _read(
 
 
 def _logs(
-    context: Context, files: Sequence[str], settings: FollowSettings, log: Callable[[str], object]
+    context: Context, model: str, files: Sequence[str], settings: FollowSettings, log: Callable[[str], object]
 ) -> dict[str, RunLog]:
-    """Each log as it is now, and the losses of checkpoints. Raises StudyError: one cannot be read."""
+    """Each log as it is now, and the losses of checkpoints of the model. Raises StudyError: one cannot be read."""
     keys = settings.losses or loss_keys(context.corpora)
     logs = {file: _log_of(file, keys, settings) for file in files}
     if settings.checkpoints:
-        logs[settings.checkpoints] = RunLog(checkpoint_losses(context, Path(settings.checkpoints), log), {})
+        losses = checkpoint_losses(context, Path(settings.checkpoints), model, log)
+        logs[_CHECKPOINTS.format(settings.checkpoints)] = RunLog(losses, {})
     return logs
 
 

@@ -70,7 +70,7 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
         console.print(f"{stop_file}: {line}", markup=False)
         return Exit.RUN_ME_AGAIN
     # Of named runs, as to confirm, those that were done before, like their pre-training, are not news.
-    watched = [run for run in plan if only is None or study.state(run) != "done"]
+    watched = [run for run in plan if only is None or study.state(run) != "done"] or plan
     read = _reader(study, watched, question.launcher.stale_after)
     rows = read()
     if running := [row for row in rows if row.state == "running"]:

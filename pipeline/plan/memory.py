@@ -113,13 +113,14 @@ def _remedy(question: Question, spec: RunSpec) -> str:
             if fit.fits and fit.memory is not None:
                 each = f"{fit.memory.of_process(gpu=True) / 1e9:.1f} GB each"
                 return f"give {freed}parallel=fsdp2 parallel.processes={count} ({each}), or larger devices"
-    alone, fewer = question, ""
-    if not question.launcher.elsewhere and question.launcher.workers != 1:
-        alone, fewer = replace(question, launcher=replace(question.launcher, workers=1)), "launcher.workers=1 "
-    length = spec.sequence_length
-    while length >= _SHORTEST:
-        shorter = f"sequence_length={length}" if length < spec.sequence_length else ""
+    launcher, fewer = replace(question.launcher, micro_batch=0), ""
+    if not launcher.elsewhere and launcher.workers != 1:
+        launcher, fewer = replace(launcher, workers=1), "launcher.workers=1 "
+    alone, length = replace(question, launcher=launcher), spec.sequence_length
+    key = "target.sequence_length" if question.target.sequence_length else "sequence_length"
+    while length == spec.sequence_length or length >= _SHORTEST:
         if fitted_run(alone, replace(spec, sequence_length=length)).fits:
+            shorter = f"{key}={length}" if length < spec.sequence_length else ""
             return f"give {freed}{fewer}{shorter}".rstrip(" ,")
         length //= 2
-    return "give a smaller model, or more memory: one worker and shorter sequences do not suffice"
+    return "give a smaller model, or more memory: shorter sequences, and one worker, do not suffice"

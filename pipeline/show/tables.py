@@ -105,7 +105,7 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
         interval = "given" if given else f"{content.low:.3f} to {content.high:.3f}"
         rows.append([domain_ratio_of(domain), f"{content.mixture[domain]:.3f}", interval])
         rows.append([f"replay ratio, {general}", f"{content.mixture[general]:.3f}", ""])
-        chosen, peak = content.peak_learning_rate, question.target.peak_learning_rate
+        chosen, peak = content.peak_learning_rate, (content.asked or question.target).peak_learning_rate
         if chosen is not None or question.model.path != IMPORTED:
             rows.append(["peak learning rate", f"{peak if chosen is None else chosen:g}", "given" * (chosen is None)])
         rows += [[f"loss on {corpus}", f"{loss.loss:.4f}", _ends(loss)] for corpus, loss in content.predicted.items()]

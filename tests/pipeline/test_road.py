@@ -130,6 +130,11 @@ def test_from_points_to_a_confirmed_answer(
         for row in (row for row in read_lines_whole(of_run / "points.jsonl") if row["step"] == 48):
             assert followed[row["corpus"]]["losses"][-1]["step"] == 48
             assert followed[row["corpus"]]["losses"][-1]["loss"] == pytest.approx(row["loss"], rel=1e-6)
+    # Of other weights there a run of another shape is named, and the newest of several may be half written.
+    shutil.copytree(of_run / "checkpoints", moved := tmp_path / "moved")
+    (moved / "step-48" / "model.safetensors").write_bytes(b"")
+    assert run(["follow", str(copy), f"checkpoints={moved}"]) == 0
+    assert "left out, it may not be whole yet: " in capsys.readouterr().out
     line = refused(["follow", str(copy), f"checkpoints={tmp_path}"], capsys)
     assert "no checkpoint; allowed: a folder of Hugging Face directories" in line
 

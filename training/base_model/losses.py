@@ -14,7 +14,7 @@ from training.devices.placement import place_model
 from training.engines import shared_engine
 from training.evaluation import Validation, evaluate
 from training.model import model_from_directory
-from training.spec import Parallel, RunSpec
+from training.spec import Parallel, RunSpec, SpecError
 
 
 def directory_losses(
@@ -34,14 +34,18 @@ def directory_losses(
         interrupt: called before each pass; raises to stop.
 
     Raises:
-        SpecError: no such model, or weights that are not of the spec's shape.
+        SpecError: no such model, or weights of other names or shapes than the spec's.
         CorpusError: the prepared corpora are not those of the spec.
     """
     stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in spec.corpora.items()}
     end_of_text = next(iter(stores.values())).meta.end_of_text if spec.boundaries == "documents" else None
     engine = plain_engine(spec, micro_batch, gpu=torch.cuda.is_available())
     network, losses = shared_engine(spec, engine, threads, end_of_text)
-    take_weights(model_from_directory(directory, "eager"), network)
+    source = model_from_directory(directory, "eager")
+    names, own = ({name for name, _ in of.named_parameters()} for of in (source, network))
+    if others := sorted(names ^ own):
+        raise SpecError(f"{directory}: another architecture than that of the run: {others[0]} is in one of them only")
+    take_weights(source, network)
     devices = place_model(network, losses, spec, Parallel(), ALONE)
     predictions = spec.objective.predictions(spec.sequence_length)
     return {

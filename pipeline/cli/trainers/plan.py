@@ -44,6 +44,8 @@ class TrainerCorpus:
     """Documents of its files that prepare left out."""
     validates: int = 0
     """Documents of its files that the study set apart to validate."""
+    like: int = 0
+    """Documents of its files that prepare dropped since they are like its validation set."""
     ending: str = ""
     """Ending of all files, where the path is a folder of them."""
 
@@ -213,14 +215,15 @@ def _corpora(question: Question, mixture: dict[str, float]) -> Iterator[TrainerC
     total = sum(documents.values())
     for name, weight in weights.items():
         ratio = documents[name] / total if documents else None
-        available, dropped, validates = None, 0, 0
+        available, dropped, validates, like = None, 0, 0, 0
         if name in prepared:
             # Those that are like validation text stay in the counts of the others.
             screen = sum(count for rule, count in prepared[name].dropped.items() if rule.startswith("validation."))
             available, dropped = prepared[name].tokens["train"], sum(prepared[name].dropped.values()) - screen
+            like = screen
             apart = question.corpora.validation or question.corpora.sources[name].validation
             validates = 0 if apart else prepared[name].documents["validation"]
-        yield TrainerCorpus(name, sources[name], weight, ratio, available, dropped, validates)
+        yield TrainerCorpus(name, sources[name], weight, ratio, available, dropped, validates, like)
 
 
 def _written(answer: Recommendation, context: Context) -> str:
@@ -259,6 +262,7 @@ def never_expressed(plan: TrainingPlan) -> list[str]:
     if apart := [f"{corpus.validates:,} of {corpus.name}" for corpus in plan.corpora if corpus.validates]:
         lines.append(
             f"the text holds the documents that the study validates on, {' and '.join(apart)}: a run that trains on "
-            "them is no test of the prediction; without_validation=true leaves them out (docs/corpora.md)"
+            "them is no test of the prediction; without_validation=true with output=FILE leaves out those of local "
+            "text (docs/corpora.md)"
         )
     return lines

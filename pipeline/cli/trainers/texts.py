@@ -68,8 +68,15 @@ def loadable(
         column = first if loader.one_column else source.column
         reason, ending = _difference(dataclasses.replace(corpus, source=source), loader, column, is_here)
         apart = without_validation if corpus.validates else None
-        if apart and not reason:
+        if apart and not reason and source.kind != "hub":
             reason = f"{corpus.validates:,} of its documents are the study's to validate"
+        if without_validation and corpus.available is None:
+            missing.append(f"{corpus.name}: not prepared here, so its validation documents are not left out")
+        elif without_validation and corpus.like:
+            missing.append(
+                f"{corpus.name}: {corpus.like:,} of its documents are like those of its validation set, and not left "
+                "out; prepare drops them from the study's own text only"
+            )
         file = folder.resolve() / f"{corpus.name}.jsonl" if folder else Path(f"TEXT-OF-{corpus.name}.jsonl")
         if reason and (source.kind == "hub" or not is_here):
             missing.append(f"{corpus.name}: {reason}")

@@ -127,7 +127,7 @@ class LawGoal(Goal):
         if not any(row.split == "ratio" for row in content.held_out):
             return None  # The law is not tested at a ratio that it was not fitted to: more ratios are needed.
         if wide := self.too_wide(context.question, content):
-            log(f"more runs are needed: {wide}")
+            log(f"the answer is not known yet: {wide}")
             return None
         return content.mixture[context.question.corpora.domain], (content.high - content.low) / 2
 

@@ -213,7 +213,8 @@ def test_validation_text_is_left_out_where_asked(sources: dict[str, Source], tmp
     write(file := tmp_path / "many.jsonl", [{"text": f"document {n}"} for n in range(25)])
     documents = [*open_reader("law", source := Source(path=str(file))).documents()]
     apart = [text for name, text in documents if in_validation(name, 0.3)]
-    plan = dataclasses.replace(PLAN, corpora=(TrainerCorpus("law", source, 1.0, None, None, validates=len(apart)),))
+    corpus = TrainerCorpus("law", source, 1.0, None, 1000, validates=len(apart))
+    plan = dataclasses.replace(PLAN, corpora=(corpus,))
     lines: list[str] = []
     loaded, missing = loadable(plan, FORMATS["trl"].loader, tmp_path / "data", lines.append, 0.3)
     assert not missing
@@ -228,3 +229,7 @@ def test_validation_text_is_left_out_where_asked(sources: dict[str, Source], tmp
     assert loaded.corpora[0].validates == 0
     kept, _ = loadable(plan, FORMATS["trl"].loader, tmp_path / "data", lines.append)
     assert kept.corpora[0].source.path == str(file)
+    # What it cannot leave out it says.
+    for changes, line in (({"available": None}, "not prepared here"), ({"like": 3, "validates": 0}, "3 of its docu")):
+        plan = dataclasses.replace(PLAN, corpora=(dataclasses.replace(corpus, **changes),))
+        assert loadable(plan, FORMATS["trl"].loader, None, lines.append, 0.3)[1][0].startswith(f"law: {line}")

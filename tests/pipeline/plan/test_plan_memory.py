@@ -134,7 +134,7 @@ def test_a_plan_says_what_is_done_to_fit_and_what_to_do_where_nothing_is() -> No
 
 @pytest.mark.parametrize(
     ("memory", "remedy"),
-    [(60, "give launcher.workers=1"), (30, "give a smaller model, or more memory: one worker and shorter sequences")],
+    [(60, "give launcher.workers=1"), (30, "give a smaller model, or more memory: shorter sequences")],
 )
 def test_what_is_proposed_fits(memory: int, remedy: str) -> None:
     """On CPUs, where no kind of sharding is proposed: 48 GB a process."""

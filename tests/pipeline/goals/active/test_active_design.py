@@ -202,7 +202,7 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     with monkeypatch.context() as patch:
         patch.setattr(goal, "too_wide", lambda question, answer: "the loss may be anything")
         assert goal._recommended(context.fresh(), lines.append) is None
-    assert lines[-1] == "more runs are needed: the loss may be anything"
+    assert lines[-1] == "the answer is not known yet: the loss may be anything"
     law = {"dcpt": LawConfig(min_ratio=1.1)}
     assert goal._recommended(setting.asking(dataclasses.replace(question, law=law)), lines.append) is None
 
