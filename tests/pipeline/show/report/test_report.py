@@ -102,7 +102,7 @@ def test_it_has_every_section_and_answers_first(whole, page):
     for fact in (
         *(f"{100 * ratio:.1f}".removesuffix(".0") + "%", f"{answer.low:.1%} to {answer.high:.1%}"),
         *(*answer.law.values(), answer.binding, "Domain ratio by one law alone"),
-        *("600 steps of 16 x 128 tokens", "0.0006", "2026-01-01", "times the answer's run", "15 min in all"),
+        *("600 steps of 16 x 128 tokens", "0.0006", "2026-01-01", "times the answer's run", "15 min of all processes"),
         *by_weight(answer.warnings)[:5],
         *(f"{loss:.4f}" for loss in [*measured, *(predicted.loss for predicted in answer.predicted.values())]),
     ):
