@@ -11,6 +11,7 @@ from training.durable import read_text
 
 
 def is_planned(context: Context) -> bool:
+    """Whether the plan is of this question."""
     path = context.study.folder / "study.yaml"
     return bool(context.plan) and path.exists() and read_text(path) == question_yaml(context.question)
 

@@ -89,7 +89,7 @@ def plan(context: Context, console: Console) -> Exit:
         done = sum(study.state(run) == "done" for run in runs)
         console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
     print_items(shown(notes), console)
-    # Nothing would be trained. An estimate is for its price, of another machine perhaps.
+    # Such runs would not be trained. An estimate says a cost, perhaps of another machine.
     left = [run for run in runs if study.state(run) != "done"]
     return Exit.DONE if not prepared or all_fit(question, left) else Exit.BAD_CONFIGURATION
 
