@@ -243,13 +243,7 @@ def _accumulate(
     local_loss = 0.0
     for number, micro in enumerate(micros, start=1):
         with devices.accumulate(number == len(micros)), at_once():
-            losses = devices.losses(micro)
-            if domains is not None:
-                losses = domains.weighed(losses, micro)
-            # Divided by the predictions of the step, so that the loss does not depend on micro-batches.
-            loss = losses.sum() / predictions
-            devices.backward(loss)
-        local_loss += loss.detach()
+            local_loss += devices.gradient(micro, predictions, domains and domains.weighed)
     return local_loss
 
 

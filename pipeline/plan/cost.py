@@ -1,18 +1,17 @@
 """The cost of a plan before it is trained: runs, tokens, FLOPs, time and disk."""
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.plan.kept_steps import kept_steps
 from pipeline.plan.memory import distinct, fitted_run, process_bytes, shape_key
-from pipeline.plan.processes import gpu_name, gpus, runs_on_device
-from pipeline.question.design import is_active
+from pipeline.plan.processes import gpu_name, runs_on_device
 from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Speed
 from pipeline.study.folder import PlannedRun
+from training.devices.memory import most_graphed
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 from training.parameters import model_size, peak_flops
 from training.spec import RunSpec
@@ -20,10 +19,8 @@ from training.spec import RunSpec
 _BYTES_A_POINT = 170
 ASSUMED_MFU = 0.4
 """Of a GPU's dense bf16 peak."""
-_MOST_SHARING = 4
-"""Runs that are proposed to share a GPU."""
-_LAYER_LAUNCH = 3e-3
-"""Seconds in which a core launches a layer's work on a micro-batch, for a GPU that waits (docs/performance.md)."""
+_LAYER_LAUNCH, _LAYER_REPLAY = 3e-3, 4.5e-4
+"""Least seconds of a layer's work on a micro-batch: that a core launches, and of a CUDA graph (docs/performance.md)."""
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 """What configurations of transformers call the number of layers."""
 _STATES_IN_TRAINING = 3
@@ -90,45 +87,24 @@ def costs(
 
 
 def _assumed_seconds(members: Sequence[PlannedRun], question: Question) -> float | None:
-    """Seconds of one GPU, by its name's peak, or of the core that it waits for; None: no known GPU.
-
-    Runs that share a GPU wait for their cores side by side.
-    """
+    """Seconds of one GPU, by its name's peak, and of steps that take it longer; None: no known GPU."""
     if (peak := peak_flops(gpu_name(question))) is None:
         return None
-    launching = {
-        shape_key(run): _launch_seconds(run.spec, question) / runs_on_device(question) for run in distinct(members)
-    }
+    least = {shape_key(run): _least_step_seconds(run.spec, question) for run in distinct(members)}
     return sum(
-        max(run_flops(run.spec) / (peak * ASSUMED_MFU), run.spec.steps * launching[shape_key(run)]) for run in members
+        max(run_flops(run.spec) / (peak * ASSUMED_MFU), run.spec.steps * least[shape_key(run)]) for run in members
     )
 
 
-def _launch_seconds(spec: RunSpec, question: Question) -> float:
-    """Seconds in which a core launches a step, each of its micro-batches by itself."""
+def _least_step_seconds(spec: RunSpec, question: Question) -> float:
+    """Seconds in which a GPU is given a step's layers, each micro-batch by itself, however few tokens it has."""
     model = spec.model.get("text_config") or spec.model
     layers = next((model[name] for name in _LAYERS if model.get(name)), 0)
-    micro_batches = spec.global_batch // question.parallel.processes / fitted_run(question, spec).micro_batch
-    return _LAYER_LAUNCH * layers * micro_batches
-
-
-def sharing_note(runs: Sequence[PlannedRun], question: Question) -> str:
-    """A line where GPUs would wait for the cores most of the time, and could train several runs."""
-    launcher, peak = question.launcher, peak_flops(gpu_name(question))
-    if launcher.elsewhere:
-        count, cores = launcher.slurm.gpu_count, len(runs)  # a job asks for the cores that it needs
-    else:
-        count, cores = len(gpus()), len(os.sched_getaffinity(0))
-    # Of chosen runs a round has as many as there are workers: another number would choose others.
-    given = launcher.workers or launcher.runs_per_device or question.parallel.kind != "single" or is_active(question)
-    if given or not peak or not count or (sharing := min(_MOST_SHARING, min(cores, len(runs)) // count)) < 2:
-        return ""
-    for run in distinct(runs):
-        flops = model_size(run.spec.model, run.spec.sequence_length).flops_per_token * run.spec.tokens_per_step
-        if (launching := _launch_seconds(run.spec, question)) > 2 * flops / (peak * ASSUMED_MFU):
-            waits = f"a step of {run.model} waits some {1e3 * launching:.0f} ms for the core that launches it"
-            return f"{waits}: launcher.runs_per_device={sharing} trains several runs on a GPU at once"
-    return ""
+    micro_batch = fitted_run(question, spec).micro_batch
+    # Runs that share a GPU wait for their cores side by side, but replay their graphs one after another.
+    graphed = micro_batch <= most_graphed(spec, question.parallel)
+    of_layer = _LAYER_REPLAY if graphed else _LAYER_LAUNCH / runs_on_device(question)
+    return of_layer * layers * (spec.global_batch // question.parallel.processes) / micro_batch
 
 
 def run_flops(spec: RunSpec) -> float:

@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.gpu correctness OUT     # losses, kill and resume, memory by formula, host reads, a trace
     python -m tests.benchmarks.gpu speed OUT           # MFU of .1, .5 and 1.8 B parameters by engine
-    python -m tests.benchmarks.gpu packed OUT          # small models: several processes, stacked models
+    python -m tests.benchmarks.gpu packed OUT          # small models: CUDA graphs, several processes, stacked models
+    python -m tests.benchmarks.gpu parallel OUT        # losses of a group of one process by NCCL, each kind of group
     python -m tests.benchmarks.gpu PART OUT --shape tiny --length 32 --seconds 20    # anywhere, to see that it runs
 
 Needs torch 2.11, transformers 5.17, psutil and this folder. Each measurement is a line of OUT/PART.jsonl, written when
@@ -27,7 +28,8 @@ import torch
 
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import Source, TokenizerChoice, tokenise_corpora
-from training.devices.group import ALONE
+from training.devices import memory
+from training.devices.group import ALONE, join
 from training.devices.memory import memory_of
 from training.devices.out_of_memory import is_out_of_memory
 from training.devices.placement import place_model
@@ -54,6 +56,12 @@ SHAPES = {
         ("tiny", 64, 2, 2, 176, 512, True),
     )
 }
+# That of SmolLM2-135M.
+SHAPES["135M"] = {
+    "model_type": "llama", "hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9,
+    "num_key_value_heads": 3, "intermediate_size": 1536, "vocab_size": 49_152, "rope_theta": 100_000.0,
+    "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "bos_token_id": None, "eos_token_id": 0, "pad_token_id": None,
+}  # fmt: skip
 GPU = torch.cuda.is_available()
 SPAWN = multiprocessing.get_context("spawn")
 Facts = dict[str, float | str | list[float] | None]
@@ -105,7 +113,8 @@ def _correctness(asked: argparse.Namespace) -> Work:
     yield "kill and resume", partial(_kill_and_resume, shape, asked.out)
     for checkpointing in (False, True):
         yield f"memory, {checkpointing=}", partial(_alone, _memory, (asked.shape or ["0.1B"])[0], asked, checkpointing)
-    yield "host reads in a step", partial(_host_reads, shape, asked.length)
+    for graphs in (False, True):
+        yield f"host reads in a step, {graphs=}", partial(_alone, _host_reads, shape, asked.length, graphs)
 
 
 def _speed(asked: argparse.Namespace) -> Work:
@@ -119,16 +128,23 @@ def _speed(asked: argparse.Namespace) -> Work:
 
 def _packed(asked: argparse.Namespace) -> Work:
     (shape, *_), length = asked.shape or ["small"], min(asked.length, 256)
-    yield "1 processes", partial(_processes, shape, 1, length)
-    if GPU:
-        yield "graph of a step", partial(_alone, _graph_of_step, shape, length)
-    for count in (2,) if not GPU else (8, 32, 128):
+    for graphs in (False, True)[: 1 + GPU]:
+        yield f"1 processes, {graphs=}", partial(_processes, shape, 1, length, graphs)
+    for graphs in (False, True) if GPU else ():
+        yield f"135M, 8 x {length}, {graphs=}", partial(_alone, _utilisation, "135M", _engine(), 8, length, graphs)
+    for count in (2,) if not GPU else (32, 128):
         yield f"{count} stacked", partial(_alone, _stacked, shape, count, length)
     for count in (2,) if not GPU else (4, 16):
-        yield f"{count} processes", partial(_processes, shape, count, length)
+        yield f"{count} processes, graphs={GPU}", partial(_processes, shape, count, length, GPU)
 
 
-PARTS = {"correctness": _correctness, "speed": _speed, "packed": _packed}
+def _parallel(asked: argparse.Namespace) -> Work:
+    shape = (asked.shape or ["small"])[0]
+    for kind in ("ddp", "fsdp2", "zero1", "zero2", "zero3"):
+        yield kind, partial(_alone, _losses_of_group, shape, kind, asked.length)
+
+
+PARTS = {"correctness": _correctness, "speed": _speed, "packed": _packed, "parallel": _parallel}
 
 
 def spec_of(shape: str, length: int, batch: int, precision: str = "bf16", **changes) -> RunSpec:
@@ -149,26 +165,43 @@ def _engine() -> str:
     return "sdpa-compiled" if GPU else "sdpa"
 
 
-def _losses_against_cpu(shape: str, precision: str, length: int, boundaries: str = "none") -> Facts:
+def _losses_against_cpu(
+    shape: str, precision: str, length: int, boundaries: str = "none", parallel: Parallel | None = None
+) -> Facts:
     """Eight steps on this device, against fp32 on the CPU: the same weights and tokens."""
     spec, length = spec_of(shape, min(length, 256), 4, precision, boundaries=boundaries), min(length, 256)
     ends = 0 if boundaries == "documents" else None
     # Few token ids, so that documents end within a sequence.
     tokens = torch.randint(40, (4, length + 1), generator=torch.Generator().manual_seed(0))
     source, losses = build_model(spec.model, "sdpa", seed=0), {}
-    for name, of_device in (("here", spec), ("cpu", replace(spec, precision="fp32"))):
+    # DeepSpeed would build later models in shards, so that of the CPU comes first.
+    for name, of_device in (("cpu", replace(spec, precision="fp32")), ("here", spec)):
         here = name == "here"
-        network, loss = build_engine(of_device, _engine() if here else "sdpa", torch.get_num_threads(), ends)
+        engine = _engine() if here and parallel is None else "sdpa"
+        network, loss = build_engine(of_device, engine, torch.get_num_threads(), ends)
         network.load_state_dict(source.state_dict())
-        place = partial(place_model, parallel=Parallel(), group=ALONE) if here else Devices
-        devices, losses[name] = place(network.train(), loss, of_device), []
+        place = partial(place_model, parallel=parallel or Parallel(), group=ALONE) if here else Devices
+        devices, parts = place(network.train(), loss, of_device), []
         for _ in range(8):
-            step = devices.losses(tokens).sum() / (4 * length)
-            devices.backward(step)
+            parts.append(float(devices.gradient(tokens, 4 * length)))
             devices.update(1e-3)
-            losses[name].append(float(step.detach()))
+        losses[name] = parts
     worst = max(abs(here / cpu - 1) for here, cpu in zip(losses["here"], losses["cpu"]))
     return {"largest_relative_difference": worst, "losses": losses["here"]}
+
+
+def _losses_of_group(shape: str, kind: str, length: int) -> Facts:
+    """As `_losses_against_cpu` in bf16, of a group of this process alone."""
+    os.environ |= {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29513",
+    }
+    parallel = Parallel(kind, 1)
+    join(parallel)
+    return _losses_against_cpu(shape, "bf16", length, parallel=parallel)
 
 
 def _kill_and_resume(shape: str, out: Path) -> Facts:
@@ -217,27 +250,32 @@ def _memory(shape: str, asked: argparse.Namespace, checkpointing: bool) -> Facts
     spec = spec_of(shape, asked.length, batch)
     network, losses = build_engine(spec, engine, 1)
     step = training_step(network, losses, spec, batch, parallel)
-    for _ in range(2):
+    for _ in range(4):
         step(batch, asked.length)
     formula = memory_of(spec, parallel, batch, engine, gpu=GPU)
     assert formula is not None
     return {"peak": peak_memory(), "formula": formula.total, "batch": batch}
 
 
-def _host_reads(shape: str, length: int) -> Facts:
-    """What of a step, after the first, waits for the GPU."""
+def _host_reads(shape: str, length: int, graphs: bool) -> Facts:
+    """What of a step, after the first ones, waits for the GPU."""
     spec = spec_of(shape, min(length, 256), 4)
     network, losses = build_engine(spec, _engine(), 1)
+    _set_graphs(graphs)
     devices = place_model(network.train(), losses, spec, Parallel(), ALONE)
     tokens = torch.zeros((4, spec.sequence_length + 1), dtype=torch.int64).to(ALONE.device)
-    for number in range(3):
-        if GPU and number == 2:
+    for number in range(5):
+        if GPU and number == 3:
             torch.cuda.set_sync_debug_mode("error")
-        devices.backward(devices.losses(tokens).sum())
+        devices.gradient(tokens, tokens.numel())
         devices.update(1e-3)
     if GPU:
         torch.cuda.set_sync_debug_mode("default")
     return {"reads": 0}
+
+
+def _set_graphs(wanted: bool) -> None:
+    memory.GRAPHED_FLOPS = memory.GRAPHED_FLOPS if wanted else 0.0
 
 
 def _trace(shape: str, batch: int, length: int, out: Path) -> Facts:
@@ -254,8 +292,9 @@ def _trace(shape: str, batch: int, length: int, out: Path) -> Facts:
     return {"shape": shape, "batch": spec.global_batch}
 
 
-def _utilisation(shape: str, engine: str, batch: int, length: int) -> Facts:
+def _utilisation(shape: str, engine: str, batch: int, length: int, graphs: bool = True) -> Facts:
     """Tokens a second, MFU and peak memory of a shape by an engine, at the largest batch that fits by the formula."""
+    _set_graphs(graphs)
     while batch > 1 and GPU and _formula(spec_of(shape, length, batch), engine) > torch.cuda.mem_get_info()[0]:
         batch //= 2
     while True:
@@ -265,6 +304,8 @@ def _utilisation(shape: str, engine: str, batch: int, length: int) -> Facts:
             start = time.perf_counter()
             step(batch, length)
             first = time.perf_counter() - start
+            for _ in range(3):
+                step(batch, length)
             seconds = _median_seconds(partial(step, batch, length))
             break
         except Exception as error:
@@ -274,13 +315,13 @@ def _utilisation(shape: str, engine: str, batch: int, length: int) -> Facts:
         torch.cuda.empty_cache()
     speed, peak = batch * length / seconds, peak_flops(device_name())
     mfu = speed * model_size(spec.model, length).flops_per_token / peak if peak else None
-    memory = {"memory": peak_memory(), "formula": _formula(spec, engine)}
-    return {"batch": batch, "tokens_per_second": speed, "mfu": mfu, **memory, "first_step": first}
+    peaks = {"memory": peak_memory(), "formula": _formula(spec, engine)}
+    return {"batch": batch, "tokens_per_second": speed, "mfu": mfu, **peaks, "first_step": first}
 
 
 def _formula(spec: RunSpec, engine: str) -> float:
-    memory = memory_of(spec, Parallel(), spec.global_batch, engine, gpu=GPU)
-    return memory.total if memory else 0.0
+    formula = memory_of(spec, Parallel(), spec.global_batch, engine, gpu=GPU)
+    return formula.total if formula else 0.0
 
 
 def _median_seconds(step: Callable[[], object], limit: float = 4.0) -> float:
@@ -300,17 +341,19 @@ def _wait_for(barrier: Barrier) -> None:
     _ready = barrier
 
 
-def _processes(shape: str, count: int, length: int) -> Facts:
+def _processes(shape: str, count: int, length: int, graphs: bool) -> Facts:
     """Tokens a second of several processes on one device, in the same seconds."""
     with ProcessPoolExecutor(count, SPAWN, _wait_for, (SPAWN.Barrier(count),)) as pool:
-        speeds = [future.result() for future in [pool.submit(_one_of_many, shape, length) for _ in range(count)]]
+        futures = [pool.submit(_one_of_many, shape, length, graphs) for _ in range(count)]
+        speeds = [future.result() for future in futures]
     return {"tokens_per_second": sum(speeds), "of_each": speeds}
 
 
-def _one_of_many(shape: str, length: int, batch: int = 16) -> float:
+def _one_of_many(shape: str, length: int, graphs: bool, batch: int = 16) -> float:
     spec = spec_of(shape, length, batch)
+    _set_graphs(graphs)
     step = training_step(*build_engine(spec, _engine(), 1), spec, batch)
-    for _ in range(3):
+    for _ in range(4):
         step(batch, length)
     _ready.wait(timeout=200)
     start, steps = time.perf_counter(), 0
@@ -320,39 +363,13 @@ def _one_of_many(shape: str, length: int, batch: int = 16) -> float:
     return steps * batch * length / spent
 
 
-def _graph_of_step(shape: str, length: int, batch: int = 16) -> Facts:
-    """Tokens a second of a step that is one CUDA graph: forward and backward pass, clipping and update."""
-    spec = spec_of(shape, length, batch)
-    network, losses = build_engine(spec, _engine(), 1)
-    devices = place_model(network.train(), losses, spec, Parallel(), ALONE)
-    tokens = torch.zeros((batch, length + 1), dtype=torch.int64, device=ALONE.device)
-    for group in devices._optimizer.param_groups:
-        group["capturable"] = True
-
-    def queue() -> None:
-        devices.backward(devices.losses(tokens).sum() / tokens.numel())
-        devices.update(1e-3)
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            queue()
-    torch.cuda.current_stream().wait_stream(side)
-    plain = _median_seconds(lambda: (queue(), torch.cuda.synchronize()))
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        queue()
-    replayed = _median_seconds(lambda: (graph.replay(), torch.cuda.synchronize()))
-    return {"tokens_per_second": batch * length / replayed, "without_graph": batch * length / plain}
-
-
 def _stacked(shape: str, count: int, length: int) -> Facts:
-    """Tokens a second of forward and backward passes of models of one shape as one, by torch.func."""
+    """Tokens a second of models of one shape as one, by torch.func, each with its clipped gradient and its update."""
     spec = spec_of(shape, length, 16)
     network = build_model(spec.model, "eager", seed=0).to(ALONE.device)  # pyright: ignore[reportArgumentType]
     weights = {name: torch.stack([value.detach()] * count) for name, value in network.named_parameters()}
     tokens = torch.zeros((count, 16, length + 1), dtype=torch.int64, device=ALONE.device)
+    optimizer = torch.optim.AdamW(list(weights.values()), lr=0.0, fused=True)
 
     def loss(own: dict[str, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
         inputs = {"input_ids": rows[:, :-1], "use_cache": False, "attention_mask": {"full_attention": mask}}
@@ -365,11 +382,16 @@ def _stacked(shape: str, count: int, length: int) -> Facts:
 
     def step() -> None:
         with torch.autocast(ALONE.device.type, torch.bfloat16):
-            gradient(weights, tokens)
+            gradients = gradient(weights, tokens)
+        squares = sum(value.flatten(1).square().sum(1) for value in gradients.values())
+        factor = (1 / squares.sqrt()).clamp(max=1)  # pyright: ignore[reportAttributeAccessIssue]
+        for name, value in gradients.items():
+            weights[name].grad = value * factor.view(-1, *[1] * (value.ndim - 1))
+        optimizer.step()
         if GPU:
             torch.cuda.synchronize()
 
-    return {"tokens_per_second": count * 16 * length / _median_seconds(step), "without": "the update"}
+    return {"tokens_per_second": count * 16 * length / _median_seconds(step)}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from training.parameters import model_size
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "lines"), [("correctness", 8), ("speed", 4), ("packed", 3)])
+@pytest.mark.parametrize(("part", "lines"), [("correctness", 9), ("speed", 4), ("packed", 3), ("parallel", 5)])
 def test_every_measurement_of_a_part_is_a_line(part, lines, tmp_path, monkeypatch):
     # Without a GPU processes may fork from one that has loaded torch.
     monkeypatch.setattr("tests.benchmarks.gpu.SPAWN", FORKS)
@@ -26,6 +26,8 @@ def test_every_measurement_of_a_part_is_a_line(part, lines, tmp_path, monkeypatc
             assert by_name[of_losses.format("bf16")]["largest_relative_difference"] < 1e-2
         assert by_name["kill and resume"]["largest_relative_difference"] == 0
         assert by_name["kill and resume"]["exit_code"] == "-9"
+    elif part == "parallel":
+        assert all(line["largest_relative_difference"] < 1e-2 for line in found)
     else:
         assert all(line["tokens_per_second"] > 0 for line in found if line["measured"] != "trace")
         assert part != "speed" or (tmp_path / "trace.json.gz").exists()

@@ -14,6 +14,9 @@ LONGEST_EAGER = 512
 """Eager attention is faster on a CPU up to this sequence length; of longer ones its (T, T) scores take the memory."""
 LARGEST_LOGITS = 2**32
 """Bytes of logits above which a CPU computes them in chunks, which have .7 to .8 times the speed."""
+GRAPHED_FLOPS = 1e12
+"""FLOPs of a layer's work on a micro-batch up to which launching it takes a GPU longer than computing it: an H200
+computed 4e14 a second, and was given the operations of a layer in 2.6 to 3.7 ms."""
 PROCESS = 5e8
 """Bytes that a process takes beside its tensors: libraries, or a GPU's context and kernels."""
 LOST = {True: 0.05, False: 0.22}
@@ -132,6 +135,15 @@ def plain_engine(spec: RunSpec, batch: int, *, gpu: bool) -> str:
     return "eager" if spec.sequence_length <= LONGEST_EAGER else "sdpa"
 
 
+def most_graphed(spec: RunSpec, parallel: Parallel) -> float:
+    """Sequences of the largest micro-batch that a GPU replays as CUDA graphs; 0: none (`training.devices.graphed`)."""
+    sizes = _sizes(spec.model)
+    if parallel.kind != "single" or spec.reweighting is not None or sizes is None:
+        return 0.0
+    flops = model_size(spec.model, spec.sequence_length).flops_per_token * spec.sequence_length
+    return sizes.layers * GRAPHED_FLOPS / flops
+
+
 def fitted(
     spec: RunSpec, parallel: Parallel, given: int, engine: str, limit: float | None, *, gpu: bool, most: int = 0
 ) -> Fitted:
@@ -193,8 +205,9 @@ def memory_of(spec: RunSpec, parallel: Parallel, micro_batch: int, engine: str, 
         logits = max(rows * (2 * width if fused else 9.0) * sizes.vocabulary + head, of_chunk)
     logits += copy_of_head
     inside = tokens * (4.0 if bf16 else 8.0) * (sizes.inner + sizes.hidden) + 0.5 * matrices
-    # The gradients of earlier micro-batches of the step are there from the start.
-    before = held.gradients if micro_batch * parallel.processes < spec.global_batch else 0.0
+    # The gradients of earlier micro-batches of the step are there from the start; in a graph all are, in one place.
+    graphed = gpu and micro_batch <= most_graphed(spec, parallel)
+    before = held.gradients if graphed or micro_batch * parallel.processes < spec.global_batch else 0.0
     # Of a tied head it waits for that of the embedding, which comes last.
     waiting = head if sizes.tied else 0.0
     # Of the first layer, the last of the backward pass, and of an untied embedding.

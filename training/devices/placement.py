@@ -2,6 +2,7 @@
 
 from transformers import PreTrainedModel
 
+from training.devices.graphed import Graphed
 from training.devices.group import Group
 from training.devices.single import Devices
 from training.objectives import Losses
@@ -16,7 +17,7 @@ def place_model(network: PreTrainedModel, losses: Losses, spec: RunSpec, paralle
         on_device = losses
         losses = lambda tokens: on_device(tokens.to(group.device, non_blocking=True))  # noqa: E731
     if parallel.kind == "single":
-        return Devices(network, losses, spec)
+        return (Graphed if group.device.type == "cuda" else Devices)(network, losses, spec)
     # Imported late: accelerate takes seconds, which a run on one device need not spend.
     from training.devices.accelerated import Ddp, Fsdp2, Zero
 

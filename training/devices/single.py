@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from transformers import PreTrainedModel
 from training.objectives import Losses
 from training.spec import RunSpec
 
+Weigh = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Losses and tokens -> the losses, weighed."""
 Moments = dict[str, torch.Tensor]
 """AdamW's state of one parameter: step, exp_avg, exp_avg_sq."""
 
@@ -58,6 +61,21 @@ class Devices:
         """Context of a micro-batch's forward and backward pass; `last`: of a step."""
         return contextlib.nullcontext()
 
+    def gradient(self, tokens: torch.Tensor, predictions: int, weigh: Weigh | None = None) -> torch.Tensor:
+        """Add the gradient of a micro-batch; returns its part of the step's loss, on the device.
+
+        Args:
+            tokens: as the loss function takes them.
+            predictions: of the step, by all processes: the loss does not depend on micro-batches.
+            weigh: changes the losses by token, given the tokens.
+        """
+        losses = self.losses(tokens)
+        if weigh is not None:
+            losses = weigh(losses, tokens)
+        loss = losses.sum() / predictions
+        self.backward(loss)
+        return loss.detach()
+
     def backward(self, loss: torch.Tensor) -> None:
         """Compute the gradient of this process' part of the step's loss; the parts of all processes are summed."""
         loss.backward()
@@ -69,11 +87,15 @@ class Devices:
         """
         for group in self._optimizer.param_groups:
             group["lr"] = rate
+        norm = self._step(keep_gradient=False)
+        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # pyright: ignore
+
+    def _step(self, keep_gradient: bool) -> torch.Tensor:
         # Listed once: walking through all modules in each step is slow.
         norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self._largest_norm)
         self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # pyright: ignore
+        self._optimizer.zero_grad(set_to_none=not keep_gradient)
+        return norm
 
     def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         """The full tensor of a parameter."""

@@ -10,9 +10,9 @@ from rich.console import Console
 from pipeline.goals.registry import read_question
 from pipeline.launch.launcher import launch
 from pipeline.launch.local import train_locally
-from pipeline.plan.cost import _launch_seconds, costs, sharing_note
+from pipeline.plan.cost import _least_step_seconds, costs
 from pipeline.plan.memory import all_fit, check_memory, fitted_run, memory_lines
-from pipeline.plan.processes import MEMORY, Gpu, free_gpus, gpus, process_memory, runs_on_device, visible_gpus, workers
+from pipeline.plan.processes import MEMORY, free_gpus, gpus, process_memory, runs_on_device, visible_gpus, workers
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -162,29 +162,6 @@ def test_more_processes_than_gpus_are_refused(machine, tmp_path: Path, monkeypat
         train_locally(study, question, Console())
 
 
-def test_a_plan_says_where_runs_may_share_a_gpu(monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.plan.processes.visible_gpus", lambda: [Gpu("0", name="NVIDIA H200"), Gpu("1")])
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
-    small = "model=qwen2-0.7m"
-    question, runs = _large(small)
-    said = "a step of qwen2-0.7m waits some 12 ms for the core that launches it: launcher.runs_per_device=4 "
-    assert sharing_note(runs * 8, question) == f"{said}trains several runs on a GPU at once"
-    # More workers would have nothing to train.
-    assert sharing_note(runs[:2], question) == ""
-    elsewhere = [*SLURM[:1], "launcher.slurm.gpus=1", "launcher.device=H100"]
-    assert sharing_note(runs[:2] * 2, _large(small, *elsewhere)[0]).startswith(said)
-    ranks, given = ["parallel=ddp", "parallel.processes=2"], "launcher.runs_per_device=2"
-    listed = [[small, "launcher.workers=8"], [small, given], [small, *elsewhere, given]]
-    for words in (*listed, [small, *SLURM], ["model=qwen2.5-1.5b"], [small, *ranks]):
-        question, runs = _large(*words)
-        assert sharing_note(runs * 8, question) == ""
-    chosen = read_question(["experiment=quickstart", small])
-    assert sharing_note(runs * 8, chosen) == ""
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    question, runs = _large(small)
-    assert sharing_note(runs * 8, question) == ""
-
-
 def test_gpu_hours_of_a_known_speed_are_shared_by_the_runs_of_a_gpu(tmp_path: Path, monkeypatch) -> None:
     speeds = dict.fromkeys(["qwen2-0.7m"], Speed(1000, 3000))
     monkeypatch.setattr(Context, "machine", Machine("bf16", speeds, {"fp32": 0, "bf16": 0}, "H100"))
@@ -208,16 +185,19 @@ def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:
     )
     assert [one / other for one, other in zip(slow, fast, strict=True)] == pytest.approx([989 / 312] * len(fast))
     assert {each.assumed_seconds for each in costs(_large(*SLURM)[1], None, _large(*SLURM)[0])} == {None}
-    # Of small models the core that launches the steps is what takes the time: 3 ms a layer.
-    question, runs = _large(*SLURM, "launcher.device=H100", "model=qwen2-0.7m", "precision=bf16")
+    # Of small models the graph of a step takes the time, .45 ms a layer, or the core that launches its operations.
+    small = "model=qwen2-0.7m", "pretrain.global_batch=8", *SLURM, "launcher.device=H100"
+    question, runs = _large(*small)
     pretrain = runs[0].spec
-    assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 4 * 3e-3)
-    # By any name of the number of layers, in each micro-batch, and side by side where four runs share the GPU.
-    question.launcher.micro_batch = pretrain.global_batch // 4
-    assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 4 * 4 * 3e-3)
+    assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 4 * 4.5e-4)
+    # In each micro-batch; runs that share a GPU replay one after another.
+    question.launcher.micro_batch, question.launcher.runs_per_device = pretrain.global_batch // 4, 4
+    assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 4 * 4 * 4.5e-4)
+    # By any name of the number of layers; what is not replayed is launched side by side.
     model = {("n_layers" if key == "num_hidden_layers" else key): value for key, value in pretrain.model.items()}
-    assert _launch_seconds(dataclasses.replace(pretrain, model=model), question) == pytest.approx(4 * 4 * 3e-3)
-    question, runs = _large(*SLURM, "launcher.device=H100", "model=qwen2-0.7m", "launcher.runs_per_device=4")
-    assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 3e-3)
+    other = dataclasses.replace(pretrain, model=model)
+    assert _least_step_seconds(other, question) == pytest.approx(4 * 4 * 3e-3 / 4)
+    question, runs = _large(*small, "parallel=ddp", "parallel.processes=2")
+    assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 4 * 3e-3)
     with pytest.raises(ConfigError, match=r"launcher.device: 'Tesla T4'; allowed: a name with one of B300, "):
         _large(*SLURM, "launcher.device=Tesla T4")
