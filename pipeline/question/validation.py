@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -210,6 +211,11 @@ def _model_problems(question: Question) -> Iterator[str]:
     yield from _name_problems("model.name", model.name)
     if model.path is None and not (model.hidden_size and model.num_hidden_layers and model.intermediate_size):
         yield f"model.path: has no value, nor has {model.name} a shape; give model.path=... (a Hugging Face directory)"
+    if question.general_from and not model.path:
+        yield "general_from: of a model from scratch; allowed: [], or a base model (model.path)"
+    for folder in question.general_from:
+        if not (Path(folder) / "points.parquet").exists():
+            yield f"general_from: {folder}: no points.parquet there; allowed: folders of studies after cptlaw collect"
     if kind == "masked" and question.boundaries == "documents":
         yield "boundaries: 'documents' with objective.kind=masked; allowed: none"
     try:

@@ -17,6 +17,7 @@ from pipeline.question.presets import models
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.artifacts import Machine
 from pipeline.study.collect import of_domain, read_points, schedules
+from pipeline.study.earlier import earlier_schedules, with_earlier
 from pipeline.study.fits import fits_digest, read_back_test, read_fits
 from pipeline.study.fitted_points import points_digest
 from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
@@ -105,7 +106,7 @@ class Context:
     @cached_property
     def points(self) -> pd.DataFrame:
         """Collected points of the domain that is asked about. Raises StudyError: nothing is collected."""
-        return of_domain(read_points(self.study), self.question)
+        return with_earlier(of_domain(read_points(self.study), self.question), self.question)
 
     @cached_property
     def points_digest(self) -> str:
@@ -115,7 +116,7 @@ class Context:
     @cached_property
     def schedules(self) -> dict[Hashable, Schedule]:
         """Run -> its learning rates and those of the run that it continued."""
-        return schedules(self.study.read_plan())
+        return earlier_schedules(self.question) | schedules(self.study.read_plan())
 
     @cached_property
     def fits(self) -> dict[str, dict[str, Fit]]:

@@ -50,6 +50,7 @@ from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import measured_points, of_domain
 from pipeline.study.context import Context
+from pipeline.study.earlier import with_earlier
 from pipeline.study.fitted_points import are_all_fitted, open_columns, selected
 from pipeline.study.folder import PlannedRun, StudyError
 
@@ -164,7 +165,7 @@ def next_round(context: Context, more: bool = False, recommended: Recommended | 
 def _measured(context: Context, runs: list[PlannedRun]) -> pd.DataFrame:
     """The points of runs, as far as they are trained, of the domain that is asked about."""
     question = context.question
-    return of_domain(measured_points(context.study, runs, question.corpora.general), question)
+    return with_earlier(of_domain(measured_points(context.study, runs, question.corpora.general), question), question)
 
 
 def add_confirmation_runs(context: Context) -> list[PlannedRun]:

@@ -53,6 +53,7 @@ from pipeline.study.artifacts import (
 )
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
+from pipeline.study.earlier import earlier_line
 from pipeline.study.fits import back_test, fit_all, keep_errors, trust
 from pipeline.study.fitted_points import are_all_fitted, first_mixture
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
@@ -154,6 +155,8 @@ class LawGoal(Goal):
                 "changed (mixture_phase 2 or more); the laws know runs of one mixture"
             )
         study, question, points, rates = context.study, context.question, context.points, context.schedules
+        if question.general_from:
+            log(earlier_line(points, question, {run.name for run in context.plan}))
         fits = fit_all(study, question, points, rates, log)
         tested = back_test(study, question.with_laws(fits), points, rates)
         keep_errors(study, fits, tested)
@@ -281,7 +284,7 @@ class LawGoal(Goal):
         if answer.fits and context.fits_digest not in ("", answer.fits):
             return "the laws were fitted anew since"
         planned, fitted = {run.name for run in context.plan}, set(points.loc[points["role"] == "fit", "run"])
-        gone = len(fitted - planned)
+        gone = len(fitted - {*context.schedules})
         return f"{gone} of the {len(fitted)} runs behind it are not in the plan any more" if gone and planned else ""
 
     def answer(self, context: Context) -> Recommendation:
@@ -364,7 +367,7 @@ def _refuse_other_runs(context: Context) -> None:
     points, planned = context.points, {run.name for run in context.plan}
     if not planned or "role" not in points:
         return
-    if gone := sorted({*points.loc[points["role"] == "fit", "run"]} - planned):
+    if gone := sorted({*points.loc[points["role"] == "fit", "run"]} - {*context.schedules}):
         folder = context.study.folder
         problem = f"{len(gone)} runs that are no longer in the plan, like {gone[0]}"
         raise StudyError(f"{folder}/points.parquet: {problem}; run cptlaw train {folder}, then cptlaw collect {folder}")

@@ -80,6 +80,9 @@ class Question:
     ladder: list[str] = field(default_factory=list)
     """Models that the fit trains, usually smaller ones: files of conf/model, or base models of the
     target's tokenizer, [Qwen/Qwen1.5-0.5B]. Empty: the target model itself."""
+    general_from: list[str] = field(default_factory=list)
+    """Folders of earlier studies of the same base model on other domains, whose losses on general count for the fit
+    too: these hardly depend on the domain, so one long run predicts them for every domain."""
     corpora: CorporaConfig = field(default_factory=CorporaConfig)
     """Which text."""
     validation: ValidationConfig = field(default_factory=ValidationConfig)

@@ -1,0 +1,93 @@
+"""Losses on general of earlier studies of a base model, on other domains: they hardly depend on the domain.
+
+Of runs of SmolLM2-135M that were alike but for the domain they differed by .33% at most up to a domain ratio of .6, and
+by 1.1% up to .9 (`docs.studies.general_losses`). So they tell of a run far longer than a study's own, and less than
+its own runs do of one three times as long.
+"""
+
+from collections.abc import Hashable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fitting.schedule import Schedule
+from pipeline.question.loading import question_of_study
+from pipeline.question.schema import Question
+from pipeline.study.collect import of_domain, read_points, schedules
+from pipeline.study.folder import Study, StudyError, study_of
+
+BETWEEN_DOMAINS = 0.018
+"""Half-width of the 90% interval of the log loss on general by the domain alone: with it 13 of 14 losses of six domains
+lie inside what the other five predict."""
+NEAR = 4.0
+"""Times a study's own tokens up to which its own runs erred less, .3% where earlier ones erred by .9%."""
+LEAST_REPLAY = 0.05
+"""Ratio of general from which on runs count: at 0 the same runs differed by up to 2.3%, and a toy's by 6%."""
+SAME = 2e-3
+"""Relative difference of two losses before CPT up to which model and validation text are taken for the same."""
+
+
+def with_earlier(points: pd.DataFrame, question: Question) -> pd.DataFrame:
+    """A study's points, and as points for the fit those on general of the studies of `general_from`.
+
+    Raises:
+        StudyError: one of them is of another model, batch or validation text, or has no points.
+    """
+    if not question.general_from:
+        return points
+    own = points[(points["model"] == question.model.name) & (points["corpus"] == question.corpora.general)]
+    found = [points]
+    for folder in question.general_from:
+        theirs, study = _question_and_study(folder)
+        rows = of_domain(read_points(study), theirs)
+        rows = rows[(rows["model"] == theirs.model.name) & (rows["corpus"] == theirs.corpora.general)]
+        rows = rows[(rows["phase"] == "continual") & (rows["r"] > LEAST_REPLAY - 1e-9) & ~rows["run"].isin(own["run"])]
+        for column, first in (("variant", ""), ("mixture_phase", 1)):
+            rows = rows[rows[column] == first].drop(columns=column) if column in rows else rows
+        if len(rows) and len(own) and (difference := _difference(own, rows)):
+            alike = "the same base model, tokens per step and validation text on general"
+            raise StudyError(f"general_from: {folder}: {difference}; allowed: studies of {alike}")
+        first = {"variant": "", "mixture_phase": 1}
+        of_first = {name: value for name, value in first.items() if name in points}
+        found.append(rows.assign(role="fit", model=question.model.name, corpus=question.corpora.general, **of_first))
+    return pd.concat(found, ignore_index=True)
+
+
+def earlier_schedules(question: Question) -> dict[Hashable, Schedule]:
+    """Run of the studies of `general_from` -> its learning rates."""
+    plans = [_question_and_study(folder)[1].read_plan() for folder in question.general_from]
+    return {run: schedule for plan in plans for run, schedule in schedules(plan).items()}
+
+
+def earlier_line(points: pd.DataFrame, question: Question, plan: set[str]) -> str:
+    """What the earlier studies add, in words; `plan`: the names of the study's own runs."""
+    own = points["run"].isin(plan)
+    added, reach = points[~own], points.loc[own & (points["role"] == "fit"), "tokens"].max()
+    steps, ratios = int(added["step"].max()), added["ratio"]
+    line = (
+        f"{question.corpora.general}: {len(added)} points of {added['run'].nunique()} runs of "
+        f"{', '.join(question.general_from)} count too, up to step {steps:,}, domain ratios {ratios.min():g} to "
+        f"{ratios.max():g} (general_from)"
+    )
+    if question.target.steps * question.tokens_per_step() <= NEAR * reach:
+        line += f"; its own runs are {1 / NEAR:.0%} as long or more, where they alone erred less: leave it out"
+    return line
+
+
+def _question_and_study(folder: str) -> tuple[Question, Study]:
+    question = question_of_study(Path(folder), [])
+    return question, study_of(question)
+
+
+def _difference(own: pd.DataFrame, rows: pd.DataFrame) -> str:
+    """The first thing in which the runs differ, in words; empty: none."""
+    for name, column in (("non-embedding parameters", "n_params_non_embedding"), ("tokens per step", "_")):
+        one, other = (
+            table[column].iloc[0] if column in table else round((table["tokens"] / table["step"]).dropna().median())
+            for table in (own, rows)
+        )
+        if one != other:
+            return f"{other:,} {name}, here {one:,}"
+    one, other = (float(np.median(table["loss_before"].dropna())) for table in (own, rows))
+    return "" if abs(other / one - 1) <= SAME else f"a loss of {other:.4f} on general before CPT, here {one:.4f}"

@@ -1,0 +1,89 @@
+"""Losses on general of earlier studies of a base model count for a later one, on another domain."""
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from pipeline.goals.ratio.answering_laws import answering_laws
+from pipeline.goals.registry import goal_of
+from pipeline.question.loading import question_of_study
+from pipeline.question.messages import ConfigError
+from pipeline.study.context import Context, context_of
+from pipeline.study.earlier import BETWEEN_DOMAINS
+from pipeline.study.folder import StudyError
+
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """Music, by runs of 40 steps."""
+    return Path(shutil.copytree(RESULTS / "base-model-1200" / "music-40", tmp_path / "music"))
+
+
+def _with(study: Path, *earlier: str) -> Context:
+    return context_of(question_of_study(study, [f"general_from=[{','.join(str(RESULTS / name) for name in earlier)}]"]))
+
+
+def test_points_and_schedules_of_earlier_studies_count(study: Path) -> None:
+    alone, context = context_of(question_of_study(study, [])), _with(study, "base-model-1200/law-1200")
+    own, points = alone.points, context.points
+    added = points[~points["run"].isin(own["run"])]
+    assert len(points) == len(own) + len(added)
+    assert added["run"].nunique() == 2
+    assert set(added["role"]) == {"fit"}
+    # Only general, with its ratio in them: the rest of .842 and .5. A run of .992 depends on its domain.
+    assert set(added["corpus"]) == {"general"}
+    assert sorted(added["r"].unique()) == pytest.approx([0.158, 0.5])
+    assert {*points["run"]} <= {*context.schedules}
+    assert context.points_digest != alone.points_digest
+
+
+def test_general_is_known_as_far_as_an_earlier_run_went(study: Path) -> None:
+    """The long runs on law and medical text are not music's, whose own losses at 1,200 steps are known here."""
+    context = _with(study, "base-model-1200/law-1200", "base-model-1200/medical-1200")
+    lines: list[str] = []
+    goal_of(context.question).fit(context, lines.append)
+    assert lines[0].startswith("general: 122 points of 4 runs of ")
+    assert "count too, up to step 1,200, domain ratios 0.5 to 0.95 (general_from)" in lines[0]
+    laws, target = answering_laws(context.fresh()), context.fresh().target
+    predicted, low, high = laws.loss(target, "general", 0.5)
+    # By the runs of 40 steps alone it is 2.929, and the interval 66% wide.
+    assert predicted == pytest.approx(2.6817, rel=0.01)
+    assert low < 2.6817 < high
+    # The domain itself makes a difference, which no fit to other domains shows.
+    assert 2 * BETWEEN_DOMAINS < high / low - 1 < 0.06
+    # The domain is known no further than before.
+    _, low, high = laws.loss(target, "domain", 0.5)
+    assert high / low > 2
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        ("base-model-gemma", "100,326,016 non-embedding parameters, here 106,203,456"),
+        ("base-model-law", "a loss of 3.3006 on general before CPT, here 3.2068"),
+    ],
+)
+def test_other_models_and_validation_text_are_refused(study: Path, other: str, problem: str) -> None:
+    with pytest.raises(
+        StudyError, match=f"^general_from: .*{other}: {problem}; allowed: studies of the same base model"
+    ):
+        _with(study, other).points  # noqa: B018
+
+
+def test_a_folder_without_points_is_refused_at_once(study: Path) -> None:
+    with pytest.raises(ConfigError, match=r"general_from: .*nothing: no points\.parquet there; allowed: folders of"):
+        _with(study, "nothing")
+
+
+def test_another_batch_is_refused(study: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(RESULTS / "base-model-1200" / "law-40", tmp_path / "law"))
+    table = parquet.read_table(other / "points.parquet")
+    twice = pa.array(2 * table["tokens"].to_numpy())
+    parquet.write_table(table.set_column(table.column_names.index("tokens"), "tokens", twice), other / "points.parquet")
+    with pytest.raises(StudyError, match=r"law: 4,096 tokens per step, here 2,048; allowed"):
+        context_of(question_of_study(study, [f"general_from=[{other}]"])).points  # noqa: B018
