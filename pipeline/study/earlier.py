@@ -5,6 +5,8 @@ by 1.1% up to .9 (`docs.studies.general_losses`). So they tell of a run far long
 its own runs do of one three times as long.
 """
 
+import contextlib
+import dataclasses
 from collections.abc import Hashable
 from pathlib import Path
 
@@ -12,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from fitting.schedule import Schedule
-from pipeline.question.loading import question_of_study
+from pipeline.question.loading import question_of_study, read_text
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.collect import of_domain, read_points, schedules
 from pipeline.study.folder import Study, StudyError, study_of
@@ -58,6 +61,22 @@ def earlier_schedules(question: Question) -> dict[Hashable, Schedule]:
     """Run of the studies of `general_from` -> its learning rates."""
     plans = [_question_and_study(folder)[1].read_plan() for folder in question.general_from]
     return {run: schedule for plan in plans for run, schedule in schedules(plan).items()}
+
+
+def studies_of_longer_runs(points: pd.DataFrame, question: Question) -> list[str]:
+    """Folders beside a base model's study that could count, since their runs are longer than its own."""
+    if question.model.path is None or question.general_from:
+        return []
+    own, folders = points.loc[points["role"] == "fit", "tokens"].max(), []
+    for file in sorted(Path(question.studies).glob("*/points.parquet")):
+        text, name = file.with_name("study.yaml"), file.parent.name
+        # Reading a question takes a while, and most studies are of other models.
+        if name == question.name or not text.exists() or f"path: {question.model.path}" not in read_text(text):
+            continue
+        with contextlib.suppress(StudyError, ConfigError):
+            found = with_earlier(points, dataclasses.replace(question, general_from=[str(file.parent)]))
+            folders += [str(file.parent)] if found["tokens"].max() > own else []
+    return folders
 
 
 def earlier_line(points: pd.DataFrame, question: Question, plan: set[str]) -> str:

@@ -53,7 +53,7 @@ from pipeline.study.artifacts import (
 )
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
-from pipeline.study.earlier import earlier_line
+from pipeline.study.earlier import earlier_line, studies_of_longer_runs
 from pipeline.study.fits import back_test, fit_all, keep_errors, trust
 from pipeline.study.fitted_points import are_all_fitted, first_mixture
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
@@ -242,6 +242,9 @@ class LawGoal(Goal):
         if question.model.path == IMPORTED:
             yield f"{wide}: import more runs, best near this ratio and length"
             return
+        if longer := studies_of_longer_runs(context.points, question):
+            of_them = f"cptlaw fit {context.study.folder} 'general_from=[{','.join(longer)}]'"
+            yield f"longer runs of this model on other domains tell the loss on {question.corpora.general}: {of_them}"
         runs = ""
         # Which they are takes seconds to say.
         if not answer.identified and context.is_prepared:

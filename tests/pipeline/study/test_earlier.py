@@ -12,7 +12,7 @@ from pipeline.goals.registry import goal_of
 from pipeline.question.loading import question_of_study
 from pipeline.question.messages import ConfigError
 from pipeline.study.context import Context, context_of
-from pipeline.study.earlier import BETWEEN_DOMAINS
+from pipeline.study.earlier import BETWEEN_DOMAINS, studies_of_longer_runs
 from pipeline.study.folder import StudyError
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
@@ -87,3 +87,12 @@ def test_another_batch_is_refused(study: Path, tmp_path: Path) -> None:
     parquet.write_table(table.set_column(table.column_names.index("tokens"), "tokens", twice), other / "points.parquet")
     with pytest.raises(StudyError, match=r"law: 4,096 tokens per step, here 2,048; allowed"):
         context_of(question_of_study(study, [f"general_from=[{other}]"])).points  # noqa: B018
+
+
+def test_studies_of_longer_runs_are_found_beside_it(study: Path) -> None:
+    beside = RESULTS / "base-model-1200"
+    for name in ("law-1200", "law-40"):
+        shutil.copytree(beside / name, study.parent / name)
+    shutil.copytree(RESULTS / "base-model-gemma", study.parent / "gemma")
+    context = context_of(question_of_study(study, []))
+    assert studies_of_longer_runs(context.points, context.question) == [str(study.parent / "law-1200")]
