@@ -67,12 +67,14 @@ class Fit:
     reach: Reach = field(default_factory=list)
     growth: list[float] = field(default_factory=list)
     held_out: dict[str, float] = field(default_factory=dict)
+    unseen: float = 0.0
 
     @property
     def spread(self) -> Spread:
         """What is known of the errors of its predictions."""
         errors = {} if self.scale else self.held_out
-        return Spread(self.ranges, self.reach, self.metrics["log_rmse"], self.n_runs, errors, self.growth)
+        known = self.ranges, self.reach, self.metrics["log_rmse"], self.n_runs, errors, self.growth
+        return Spread(*known, unseen=self.unseen)
 
     @property
     def equation(self) -> Law:

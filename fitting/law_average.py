@@ -111,7 +111,7 @@ class LawAverage:
         """What is known of the errors of its predictions, beside the laws' disagreement."""
         known = self.ranges, self.reach, self.metrics["log_rmse"], self.n_runs, self.held_out
         law = "law" if len(self.fits) == 1 else "average" if self.growth is None else "curve"
-        return Spread(*known, self.growth or (), law)
+        return Spread(*known, self.growth or (), law, max(fit.unseen for fit in self.fits.values()))
 
     @property
     def params(self) -> dict[str, float]:

@@ -21,6 +21,7 @@ class Spread:
     `ranges`, `reach`, `residual` (root mean square of log residuals), `runs`: of the fit, as `Fit` has them.
     `held_out`: kind of extrapolation -> root mean square of the log errors on what was held out; empty: not known.
     `growth`: of rolling origins (`uncertainty.horizon`). `law`: of `horizon.PRIOR`, whether several answer together.
+    `unseen`: half-width of 90% of the log loss by what no point shows, as another domain.
     """
 
     ranges: Mapping[str, tuple[float, float]]
@@ -30,6 +31,7 @@ class Spread:
     held_out: Mapping[str, float]
     growth: Sequence[float] = ()
     law: str = "law"
+    unseen: float = 0.0
 
     def horizon(self, N: float, D: float) -> float:
         """Tokens over the longest fitted at that size; 1 where none is known."""
@@ -57,7 +59,8 @@ class Spread:
         growth = list(self.growth)
         if not growth and known in HELD_OUT_HORIZON:
             growth = [self.held_out[known] / log(HELD_OUT_HORIZON[known]) ** POWER]
-        return max(half, float(self.beyond(pd.DataFrame({"N": [N], "D": [D]}), growth)[0]))
+        known_part = max(half, float(self.beyond(pd.DataFrame({"N": [N], "D": [D]}), growth)[0]))
+        return float(np.hypot(known_part, self.unseen))
 
     def below(self, frame: pd.DataFrame) -> np.ndarray:
         """Half-width (n,) by the ratio of each row alone; 0 from the smallest fitted one on, and in a frame without."""

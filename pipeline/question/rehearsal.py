@@ -165,7 +165,8 @@ def _make_runs_short(config: Any) -> Iterator[str]:
             # Of FLOPs the models are smaller too: one that the run which is asked about takes is as good.
             of_target = 6 * after * 12 * 2 * config.model.hidden_size**2
             config.goal[key] = of_target if key == "flops" else config.goal[key] * after / before
-    config.design.budget, config.goal.tolerance = None, TOLERANCE
+    # Other studies have no runs of the tiny model.
+    config.design.budget, config.goal.tolerance, config.general_from = None, TOLERANCE, []
     config.mixture.replicates = min(config.mixture.replicates, SEEDS)
     higher = f"peak learning rates are {peak:g} times as high, " if peak != 1 else ""
     yield (

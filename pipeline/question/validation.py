@@ -4,7 +4,6 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -213,9 +212,6 @@ def _model_problems(question: Question) -> Iterator[str]:
         yield f"model.path: has no value, nor has {model.name} a shape; give model.path=... (a Hugging Face directory)"
     if question.general_from and not model.path:
         yield "general_from: of a model from scratch; allowed: [], or a base model (model.path)"
-    for folder in question.general_from:
-        if not (Path(folder) / "points.parquet").exists():
-            yield f"general_from: {folder}: no points.parquet there; allowed: folders of studies after cptlaw collect"
     if kind == "masked" and question.boundaries == "documents":
         yield "boundaries: 'documents' with objective.kind=masked; allowed: none"
     try:

@@ -22,6 +22,7 @@ from fitting.uncertainty.misfit import NEXT, log_errors
 from pipeline.question.messages import MissingError
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.collect import read_parquet
+from pipeline.study.earlier import BETWEEN_DOMAINS
 from pipeline.study.fitted_points import law_on, open_columns, points_digest, points_for, selected
 from pipeline.study.folder import Study, StudyError
 from training.durable import FileError, read_file, read_record, read_text, write_whole
@@ -69,6 +70,7 @@ class FitFile(TypedDict):
     reach: NotRequired[list[tuple[float, float]]]
     growth: NotRequired[list[float]]
     held_out: NotRequired[Numbers]
+    unseen: NotRequired[float]
 
 
 def fit_all(
@@ -108,10 +110,11 @@ def fit_all(
         if not text.startswith("{"):
             problems.setdefault(name, []).append(text)
             return
-        fitted = fits[corpus][name] = Fit.from_json(text)
+        unseen = BETWEEN_DOMAINS if question.general_from and corpus == question.corpora.general else 0.0
+        fitted = fits[corpus][name] = dataclasses.replace(Fit.from_json(text), unseen=unseen)
         path = fit_file(study, corpus, name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text + "\n")
+        write_whole(path, fitted.to_json() + "\n")
         quality = f"R2 {fitted.metrics['r2']:.4f}, mean error {fitted.metrics['mae']:.4f} nats"
         log(f"{name} on {corpus}: {quality}, {fitted.n_points} points of {fitted.n_runs} runs")
         for warning in fitted.warnings:

@@ -23,9 +23,13 @@ def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
 
 
 def first_step(points: pd.DataFrame, corpus: str, law: LawConfig) -> int:
-    """The step from which points are fitted: as the law's section says, and at most a quarter of the longest run."""
+    """The step from which points are fitted: as the law's section says, and at most a quarter of the longest run.
+
+    Where several studies count it is that of the one whose runs are shortest.
+    """
     own = _for_the_fit(points, corpus)
-    return max(min(law.from_step, int(own["step"].max()) // 4) if len(own) else 0, 1)
+    longest = own.groupby("study")["step"].max().min() if "study" in own else own["step"].max()
+    return max(min(law.from_step, int(longest) // 4) if len(own) else 0, 1)
 
 
 def _for_the_fit(points: pd.DataFrame, corpus: str) -> pd.DataFrame:

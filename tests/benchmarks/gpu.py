@@ -172,7 +172,7 @@ def _losses_against_cpu(
     spec, length = spec_of(shape, min(length, 256), 4, precision, boundaries=boundaries), min(length, 256)
     ends = 0 if boundaries == "documents" else None
     # Few token ids, so that documents end within a sequence.
-    tokens = torch.randint(40, (4, length + 1), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(40, (8, 4, length + 1), generator=torch.Generator().manual_seed(0))
     source, losses = build_model(spec.model, "sdpa", seed=0), {}
     # DeepSpeed would build later models in shards, so that of the CPU comes first.
     for name, of_device in (("cpu", replace(spec, precision="fp32")), ("here", spec)):
@@ -182,9 +182,9 @@ def _losses_against_cpu(
         network.load_state_dict(source.state_dict())
         place = partial(place_model, parallel=parallel or Parallel(), group=ALONE) if here else Devices
         devices, parts = place(network.train(), loss, of_device), []
-        for _ in range(8):
-            parts.append(float(devices.gradient(tokens, 4 * length)))
-            devices.update(1e-3)
+        for number, of_step in enumerate(tokens, start=1):
+            parts.append(float(devices.gradient(of_step, 4 * length)))
+            devices.update(1e-3 / number)
         losses[name] = parts
     worst = max(abs(here / cpu - 1) for here, cpu in zip(losses["here"], losses["cpu"]))
     return {"largest_relative_difference": worst, "losses": losses["here"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 
 import torch
@@ -53,6 +54,10 @@ class Graphed(Devices):
                 # A model may read the device while it computes.
                 if is_out_of_memory(error):
                     raise
+                why = (str(error).splitlines() or [""])[0]
+                warnings.warn(
+                    f"steps are launched one by one, as no CUDA graph of them can be made: {why}", stacklevel=2
+                )
                 self._most, self._tokens = 0.0, self._tokens[:0]
                 return plain(tokens, predictions)
         return self._replay_gradient()

@@ -12,14 +12,12 @@ import pandas as pd
 from fitting import Estimate, Fit, LawAverage, TradeOff, trade_off
 from fitting.answers.mixture_change import TYPICAL_ERROR, mixture_change
 from fitting.law_average import AVERAGE
-from fitting.uncertainty.spread import widened
 from pipeline.question.design import candidate_peaks, peak_of, with_peak
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ModelCandidate, RecommendedChange
 from pipeline.study.collect import schedules
 from pipeline.study.context import Context
-from pipeline.study.earlier import BETWEEN_DOMAINS
 from pipeline.study.fits import prediction_errors, refuse_other_points, weights, with_average
 from pipeline.study.folder import PlannedRun
 from pipeline.study.target import Target, find_target
@@ -61,15 +59,9 @@ class AnsweringLaws:
         return replace(self, question=replace(with_peak(self.question, peak), design=design))
 
     def log_errors(self, corpus: str, target: Target) -> np.ndarray | None:
-        """Log errors of a corpus's law for a run, as `pipeline.study.fits.prediction_errors` gives them.
-
-        Of general wider where studies on other domains count.
-        """
+        """Log errors of a corpus's law for a run, as `pipeline.study.fits.prediction_errors` gives them."""
         fit = self.fit(corpus)
-        errors = prediction_errors(self.tested, corpus, fit, target.N, target.D)
-        if errors is None or corpus != self.question.corpora.general or not self.question.general_from:
-            return errors
-        return widened(errors, np.array([BETWEEN_DOMAINS]))[:, 0]
+        return prediction_errors(self.tested, corpus, fit, target.N, target.D)
 
     def loss(self, target: Target, corpus: str, ratio: float) -> tuple[float, float, float]:
         """Loss at the end of a run at a domain ratio, and the ends of its prediction interval, nats per token."""

@@ -53,7 +53,7 @@ from pipeline.study.artifacts import (
 )
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
-from pipeline.study.earlier import earlier_line, studies_of_longer_runs
+from pipeline.study.earlier import earlier_line, refuse_other_earlier, studies_of_longer_runs
 from pipeline.study.fits import back_test, fit_all, keep_errors, trust
 from pipeline.study.fitted_points import are_all_fitted, first_mixture
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
@@ -63,9 +63,6 @@ from training.schedule import Piece
 
 class LawGoal(Goal):
     """A domain ratio beside general text, by laws fitted to the losses of both."""
-
-    keys: tuple[str, ...] = ()
-    """Keys of the goal that a confirmation must have in common with its recommendation."""
 
     @abstractmethod
     def solve(self, laws: AnsweringLaws) -> Solution:
@@ -92,6 +89,7 @@ class LawGoal(Goal):
 
     def plan_notes(self, context: Context, runs: Sequence[PlannedRun]) -> PlanNotes:
         question = context.question
+        refuse_other_earlier(question)
         named: dict[str, list[str]] = {}
         for name, _, part in variants(question):
             if part.continual.phases:
@@ -156,7 +154,7 @@ class LawGoal(Goal):
             )
         study, question, points, rates = context.study, context.question, context.points, context.schedules
         if question.general_from:
-            log(earlier_line(points, question, {run.name for run in context.plan}))
+            log(earlier_line(points, question, context.plan))
         fits = fit_all(study, question, points, rates, log)
         tested = back_test(study, question.with_laws(fits), points, rates)
         keep_errors(study, fits, tested)
@@ -287,8 +285,8 @@ class LawGoal(Goal):
         if answer.fits and context.fits_digest not in ("", answer.fits):
             return "the laws were fitted anew since"
         planned, fitted = {run.name for run in context.plan}, set(points.loc[points["role"] == "fit", "run"])
-        gone = len(fitted - {*context.schedules})
-        return f"{gone} of the {len(fitted)} runs behind it are not in the plan any more" if gone and planned else ""
+        gone = len(fitted - {*context.schedules}) if planned else 0
+        return f"{gone} of the {len(fitted)} runs behind it are not in the plan any more" if gone else ""
 
     def answer(self, context: Context) -> Recommendation:
         """The recommendation of a study. Raises StudyError: none, no mixture, of another question, or out of date."""

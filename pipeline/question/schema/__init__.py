@@ -82,7 +82,7 @@ class Question:
     target's tokenizer, [Qwen/Qwen1.5-0.5B]. Empty: the target model itself."""
     general_from: list[str] = field(default_factory=list)
     """Folders of earlier studies of the same base model on other domains, whose losses on general count for the fit
-    too: these hardly depend on the domain, so one long run predicts them for every domain."""
+    too: they depend little on the domain, and tell of a run far longer than the study's own."""
     corpora: CorporaConfig = field(default_factory=CorporaConfig)
     """Which text."""
     validation: ValidationConfig = field(default_factory=ValidationConfig)

@@ -3,16 +3,19 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from fitting import Fit
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.registry import goal_of
 from pipeline.question.loading import question_of_study
-from pipeline.question.messages import ConfigError
 from pipeline.study.context import Context, context_of
 from pipeline.study.earlier import BETWEEN_DOMAINS, studies_of_longer_runs
+from pipeline.study.fits import fit_file, prediction_errors
 from pipeline.study.folder import StudyError
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
@@ -47,10 +50,18 @@ def test_general_is_known_as_far_as_an_earlier_run_went(study: Path) -> None:
     context = _with(study, "base-model-1200/law-1200", "base-model-1200/medical-1200")
     lines: list[str] = []
     goal_of(context.question).fit(context, lines.append)
-    assert lines[0].startswith("general: 122 points of 4 runs of ")
+    assert lines[0].startswith("general: 118 points of 4 runs of ")
     assert "count too, up to step 1,200, domain ratios 0.5 to 0.95 (general_from)" in lines[0]
     laws, target = answering_laws(context.fresh()), context.fresh().target
     predicted, low, high = laws.loss(target, "general", 0.5)
+    errors = prediction_errors(laws.tested, "general", laws.fit("general"), target.N, target.D)
+    assert errors is not None
+    assert np.quantile(errors, 0.95) > BETWEEN_DOMAINS
+    in_file = Fit.from_json(fit_file(context.study, "general", laws.law["general"]).read_text())
+    assert in_file.predict_interval(pd.DataFrame([{**target.columns("general", in_file), "r": 0.5}])) == (
+        pytest.approx([low]),
+        pytest.approx([high]),
+    )
     # By the runs of 40 steps alone it is 2.929, and the interval 66% wide.
     assert predicted == pytest.approx(2.6817, rel=0.01)
     assert low < 2.6817 < high
@@ -75,9 +86,21 @@ def test_other_models_and_validation_text_are_refused(study: Path, other: str, p
         _with(study, other).points  # noqa: B018
 
 
-def test_a_folder_without_points_is_refused_at_once(study: Path) -> None:
-    with pytest.raises(ConfigError, match=r"general_from: .*nothing: no points\.parquet there; allowed: folders of"):
-        _with(study, "nothing")
+def test_what_adds_nothing_is_refused(study: Path, tmp_path: Path) -> None:
+    def refused(*folders: Path) -> str:
+        with pytest.raises(StudyError, match="general_from: ") as error:
+            context_of(question_of_study(study, [f"general_from=[{','.join(map(str, folders))}]"])).points  # noqa: B018
+        return str(error.value)
+
+    law = RESULTS / "base-model-1200" / "law-1200"
+    assert "nothing: no points.parquet there; allowed: other studies after" in refused(tmp_path / "nothing")
+    assert "music: the study itself; allowed: other studies" in refused(study)
+    assert "law-1200: no run on 5% or more general that is not counted already" in refused(law, law)
+
+
+def test_an_earlier_study_is_found_beside_the_study_too(study: Path) -> None:
+    shutil.copytree(RESULTS / "base-model-1200" / "law-1200", study.parent / "law-1200")
+    assert context_of(question_of_study(study, ["general_from=[studies/law-1200]"])).points["run"].nunique() == 5
 
 
 def test_another_batch_is_refused(study: Path, tmp_path: Path) -> None:
@@ -96,3 +119,6 @@ def test_studies_of_longer_runs_are_found_beside_it(study: Path) -> None:
     shutil.copytree(RESULTS / "base-model-gemma", study.parent / "gemma")
     context = context_of(question_of_study(study, []))
     assert studies_of_longer_runs(context.points, context.question) == [str(study.parent / "law-1200")]
+    # Of a run three times as long its own runs tell more.
+    context = context_of(question_of_study(study, ["target.steps=120"]))
+    assert studies_of_longer_runs(context.points, context.question) == []

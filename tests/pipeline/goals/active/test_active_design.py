@@ -146,7 +146,8 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     assert beyond.stop is None
     assert len(beyond.chosen) == 2
     agree = (
-        "(design.tolerance=0.006); that is within the tolerance, and the runs of another round have to agree; next: "
+        "(design.tolerance=0.006); by the law of the rounds within the tolerance, "
+        "and the runs of another round have to agree; next: "
     )
     assert agree in beyond.line()
     rounds[-2] = dataclasses.replace(rounds[-2], answer=0.69, half_width=0.006)
