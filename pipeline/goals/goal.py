@@ -59,9 +59,6 @@ class Goal(ABC):
     chooses_run: bool = False
     """Whether the model or the length of the recommended run is part of the answer."""
 
-    keys: tuple[str, ...] = ()
-    """Keys of `goal` that it reads beside kind."""
-
     def is_staged(self, question: Question) -> bool:
         """Whether results of runs decide on further runs."""
         return False

@@ -1,10 +1,8 @@
 """The goals by the name that goal.kind has, and questions read with the checks of their goal."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from pipeline.goals.goal import Goal
 from pipeline.goals.ratio.balance_goal import BalanceGoal
@@ -51,25 +49,7 @@ def refused_by_plan(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     return []
 
 
-def read_question(overrides: Sequence[str]) -> Question:
-    """As `loading.read_question`; ConfigError also for a key of another goal."""
-    return _heard(loading.read_question(overrides, goal_problems), overrides)
-
-
-def question_of_study(folder: Path, overrides: Sequence[str], *, again: bool = True) -> Question:
-    """As `loading.question_of_study`; ConfigError also for a key of another goal."""
-    return _heard(loading.question_of_study(folder, overrides, goal_problems, again=again), overrides)
-
-
-def _heard(question: Question, overrides: Sequence[str]) -> Question:
-    """The question, unless a word has a key that its goal does not read; study.yaml may have one of another goal."""
-    read, kind = goal_of(question).keys, question.goal.kind
-    given = [match[1] for word in overrides if (match := re.match(r"\+*goal\.(\w+)=", word))]
-    allowed = " and ".join(f"goal.{key}" for key in read) or "no key"
-    if unread := [key for key in given if key not in ("kind", "change_at", *read)]:
-        raise ConfigError([f"goal.{key}: not read by goal={kind}; allowed: {allowed}" for key in unread])
-    return question
-
-
+read_question = partial(loading.read_question, goal_problems=goal_problems)
 load_question = partial(loading.load_question, goal_problems=goal_problems)
+question_of_study = partial(loading.question_of_study, goal_problems=goal_problems)
 checked = partial(loading.checked, goal_problems=goal_problems)

@@ -9,6 +9,7 @@ from fitting import LAWS, Fit, LawAverage, with_areas
 from fitting.fitted import BY_PRIOR
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.study.context import Context
+from pipeline.study.earlier import earlier_line
 from pipeline.study.fitted_points import selected
 from pipeline.study.number_format import percent
 from training.schedule import learning_rates
@@ -84,6 +85,8 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     general, domain = context.corpora
     if not answer.identified:
         yield "the points do not say where the optimum is: its interval is all that was asked"
+    if context.question.general_from:
+        yield earlier_line(context.points, context.question, context.plan)
     if gain is not None and abs(gain) < (answer.predicted[domain][2] - answer.predicted[domain][1]) / 2:
         least = _least_ratio(laws.fit(domain))
         yield (

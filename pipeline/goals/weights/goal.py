@@ -34,8 +34,6 @@ from pipeline.study.folder import PlannedRun, StudyError
 class WeightsGoal(Goal):
     """Every method of `weights.methods` proposes weights; confirmation runs compare them at the target length."""
 
-    keys = ("tolerance",)
-
     def is_staged(self, question: Question) -> bool:
         return True
 

@@ -13,7 +13,6 @@ from pipeline.cli.main import run
 from pipeline.goals.ratio.confirm import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED, Place, confirmation_runs
 from pipeline.goals.registry import goal_of, goal_problems, load_question, read_question
 from pipeline.plan.runs import estimate, planned_runs
-from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig, Question
 from pipeline.question.validation import problems
 from pipeline.study.artifacts import ModelCandidate, Outcome, Recommendation, RecommendedRun
@@ -179,9 +178,3 @@ def test_where_the_domain_loss_is_least(verdict: str) -> None:
     outcome = _outcome(_question(**LIMITED), "code", LEAST[verdict])
     assert outcome.verdict == verdict
     assert (outcome.among_best or [])[outcome.at] == (verdict in (CONFIRMED, UNDETERMINED))
-
-
-def test_a_key_of_another_goal_is_refused() -> None:
-    with pytest.raises(ConfigError) as error:
-        read_question(["experiment=quickstart", "goal=balance", "goal.tolerance=0.01", "goal.weight=0.3"])
-    assert error.value.lines == ["goal.tolerance: not read by goal=balance; allowed: goal.weight and goal.find"]
