@@ -101,7 +101,7 @@ def _least_step_seconds(spec: RunSpec, question: Question) -> float:
     model = spec.model.get("text_config") or spec.model
     layers = next((model[name] for name in _LAYERS if model.get(name)), 0)
     micro_batch = fitted_run(question, spec).micro_batch
-    # Runs that share a GPU wait for their cores side by side, but replay their graphs one after another.
+    # Of several runs on a GPU each has a core to wait for, but their graphs are replayed one after another.
     graphed = micro_batch <= most_graphed(spec, question.parallel)
     of_layer = _LAYER_REPLAY if graphed else _LAYER_LAUNCH / runs_on_device(question)
     return of_layer * layers * (spec.global_batch // question.parallel.processes) / micro_batch

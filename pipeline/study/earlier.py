@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from fitting.schedule import Schedule
@@ -51,7 +50,7 @@ def with_earlier(points: pd.DataFrame, question: Question) -> pd.DataFrame:
             least = f"no run on {LEAST_REPLAY:.0%} or more {theirs.corpora.general} that is not counted already"
             raise StudyError(f"general_from: {folder}: {least}; {_ALLOWED}")
         own = points[(points["model"] == question.model.name) & (points["corpus"] == question.corpora.general)]
-        if len(own) and (difference := _difference(own, rows)):
+        if len(own) and (difference := _difference(own, rows, question.tokens_per_step())):
             raise StudyError(f"general_from: {folder}: {difference}; {_ALLOWED}")
         columns = {"variant": "", "mixture_phase": 1}
         of_first = {name: value for name, value in columns.items() if name in points}
@@ -120,14 +119,13 @@ def _earlier(question: Question) -> Iterator[tuple[str, Question, Study]]:
         yield given, theirs, study_of(theirs)
 
 
-def _difference(own: pd.DataFrame, rows: pd.DataFrame) -> str:
-    """The first thing in which the runs differ, in words; empty: none."""
-    for name, column in (("non-embedding parameters", "n_params_non_embedding"), ("tokens per step", "_")):
-        one, other = (
-            table[column].iloc[0] if column in table else round((table["tokens"] / table["step"]).dropna().median())
-            for table in (own, rows)
-        )
-        if one != other:
-            return f"{other:,} {name}, here {one:,}"
-    one, other = (float(np.median(table["loss_before"].dropna())) for table in (own, rows))
-    return "" if abs(other / one - 1) <= SAME else f"a loss of {other:.4f} on general before CPT, here {one:.4f}"
+def _difference(own: pd.DataFrame, rows: pd.DataFrame, tokens_per_step: int) -> str:
+    """The first thing in which earlier runs differ from a study's own, in words; empty: none, as far as is measured."""
+    parameters = [int(table["n_params_non_embedding"].iloc[0]) for table in (own, rows)]
+    if parameters[0] != parameters[1]:
+        return f"{parameters[1]:,} non-embedding parameters, here {parameters[0]:,}"
+    if (theirs := round((rows["tokens"] / rows["step"]).median())) != tokens_per_step:
+        return f"{theirs:,} tokens per step, here {tokens_per_step:,}"
+    one, other = (float(table["loss_before"].median()) for table in (own, rows))
+    apart = abs(other / one - 1) > SAME
+    return f"a loss of {other:.4f} on general before CPT, here {one:.4f}" if apart else ""

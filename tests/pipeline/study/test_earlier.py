@@ -14,7 +14,7 @@ from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.registry import goal_of
 from pipeline.question.loading import question_of_study
 from pipeline.study.context import Context, context_of
-from pipeline.study.earlier import BETWEEN_DOMAINS, studies_of_longer_runs
+from pipeline.study.earlier import BETWEEN_DOMAINS, studies_of_longer_runs, with_earlier
 from pipeline.study.fits import fit_file, prediction_errors
 from pipeline.study.folder import StudyError
 
@@ -122,3 +122,10 @@ def test_studies_of_longer_runs_are_found_beside_it(study: Path) -> None:
     # Of a run three times as long its own runs tell more.
     context = context_of(question_of_study(study, ["target.steps=120"]))
     assert studies_of_longer_runs(context.points, context.question) == []
+
+
+def test_a_study_whose_runs_have_just_begun_is_compared_as_far_as_it_is_measured(study: Path) -> None:
+    context = _with(study, "base-model-1200/law-1200")
+    begun = context_of(question_of_study(study, [])).points.query("step == 0")
+    added = with_earlier(begun.assign(loss_before=float("nan")), context.question)
+    assert added["run"].nunique() == 5
