@@ -1,6 +1,5 @@
 """Names and files of strangers: one clear line, nothing outside the study, nothing that a shell or a browser obeys."""
 
-import dataclasses
 import functools
 import json
 import shutil
@@ -12,15 +11,13 @@ from typing import Any
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.goals.registry import goal_problems, question_of_study, read_question
+from pipeline.goals.registry import question_of_study
 from pipeline.launch.slurm.script import driver_script, train_script
 from pipeline.question.schema import LawConfig
-from pipeline.question.validation import problems
 from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.show.report.report_study import make_study
 from tests.pipeline.show.report.test_report import Page
 from tests.pipeline.small import refused
-from training.corpora.source import Source
 
 NAMES = [
     *("it's", 'say "x"', "$(touch pwned)", "`touch pwned`", "a\nb", "../up", "..", "-rf"),
@@ -69,7 +66,7 @@ def test_a_verb_given_too_early_names_the_first_step_that_is_left(study: Study, 
         assert line.rstrip().endswith(f"studies here: {study.folder}")
 
 
-@pytest.mark.parametrize("name", [NAMES[0], NAMES[4], NAMES[5], ""])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_name_that_is_no_name(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quoted = "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
     keys = ("corpora.domain", "model.name", "name")
@@ -79,110 +76,73 @@ def test_a_name_that_is_no_name(name: str, tmp_path: Path, capsys: pytest.Captur
     assert everything(tmp_path) == {}
 
 
-def test_each_name_that_is_no_name_is_one_line() -> None:
-    question = read_question([])
-    before = list(problems(question, goal_problems))
-    for name in NAMES:
-        corpora = dataclasses.replace(question.corpora, sources={**question.corpora.sources, name: Source()})
-        model = dataclasses.replace(question.model, name=name)
-        changed = dataclasses.replace(question, name=name, model=model, corpora=corpora)
-        lines = [line for line in problems(changed, goal_problems) if line not in before]
-        assert sorted(line.split(": ")[0] for line in lines) == ["corpora.sources", "model.name", "name"]
-        assert "\n" not in "".join(lines)
-
-
-PLANNED: dict[str, Change] = {
-    "a folder above": lambda line: line.update(run=f"../../evil-{line['hash'][:8]}"),
-    "an absolute folder": lambda line: line.update(run=f"/tmp/evil-{line['hash'][:8]}"),
-    "a name of two lines": lambda line: line.update(run=f"a\n$(touch pwned)-{line['hash'][:8]}"),
-    "a name that is a number": lambda line: line.update(run=5),
-    "another role": lambda line: line.update(role=SCRIPT),
-    "a role that is a list": lambda line: line.update(role=["fit"]),
-    "a model that is a table": lambda line: line.update(model={"a": 1}),
-    "weights from outside": lambda line: line.update(start="../../../etc"),
-    "weights from outside after all": lambda line: line.update(start="runs/../../../etc"),
-    "absolute weights": lambda line: line.update(start="/etc"),
-    "weights from a number": lambda line: line.update(start=3),
-    "steps without end": lambda line: line["spec"].update(steps=10**30),
-    "a mixture over nothing": lambda line: line["spec"].update(mixture={"general": "1/0"}),
-    "a corpus that is a path": lambda line: line["spec"].update(corpora={"../../x": "ff"}),
-    "a schedule that is a number": lambda line: line["spec"].update(schedule=5),
-    "no spec": lambda line: line.update(spec=None),
-    "another schema": lambda line: line.update(schema=9),
-}
+PLANNED: tuple[Change, ...] = (
+    lambda line: line.update(run=f"../../evil-{line['hash'][:8]}"),
+    lambda line: line.update(run=f"/tmp/evil-{line['hash'][:8]}"),
+    lambda line: line.update(run=f"a\n$(touch pwned)-{line['hash'][:8]}"),
+    lambda line: line.update(run=5),
+    lambda line: line.update(role=SCRIPT),
+    lambda line: line.update(role=["fit"]),
+    lambda line: line.update(model={"a": 1}),
+    lambda line: line.update(start="../../../etc"),
+    lambda line: line.update(start="runs/../../../etc"),
+    lambda line: line.update(start="/etc"),
+    lambda line: line.update(start=3),
+    lambda line: line["spec"].update(steps=10**30),
+    lambda line: line["spec"].update(mixture={"general": "1/0"}),
+    lambda line: line["spec"].update(corpora={"../../x": "ff"}),
+    lambda line: line["spec"].update(schedule=5),
+    lambda line: line.update(schema=9),
+    lambda line: line.update(spec=None),
+)
 
 
 def test_a_plan_of_a_stranger(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    planned, before = study.plan_file.read_text(), everything(study.folder)
-
-    def error_of(change: Change, verb: str) -> str:
-        lines = [json.loads(line) for line in planned.splitlines()]
-        change(next(line for line in lines if line["role"] == "fit"))
-        study.plan_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return refused([*verb.split(), str(study.folder)], capsys, 3)
-
-    errors = {name: error_of(change, "status") for name, change in PLANNED.items()}
-    errors |= {verb: error_of(PLANNED["no spec"], verb) for verb in ("collect", "report", "track sync")}
-    for name, error in errors.items():
-        assert error.startswith(f"{study.plan_file}: "), name
-        assert error.endswith("with the question of this study; the finished runs are kept"), name
-    study.plan_file.write_text(planned)
-    assert everything(study.folder.parent) == before
-
-
-def test_a_plan_that_lost_lines_is_refused(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = study.plan_file.read_bytes()
+    whole, before = study.plan_file.read_bytes(), everything(study.folder)
     lines = whole.splitlines(keepends=True)
-    assert len(lines) > 2
-    remedy = "delete it and run cptlaw plan again, with the question of this study; the finished runs are kept"
-    for left, problem in (
-        (b"", "cut off, it is empty"),
-        (whole[:-1], "cut off, its last line ends in "),
-        (whole[:40], "cut off, its last line ends in "),
-        (b"".join(lines[:-1]), f"{len(lines) - 1} of {len(lines)} lines are left"),
-    ):
-        study.plan_file.write_bytes(left)
-        for verb in ("status", "collect"):
-            error = refused([verb, str(study.folder)], capsys, 3)
-            assert error.startswith(f"{study.plan_file}: {problem}")
-            assert error.endswith(f"; {remedy}")
+    last_line = "cut off, its last line ends in "
+    plans = {b"": "cut off, it is empty", whole[:-1]: last_line, whole[:40]: last_line}
+    plans[b"".join(lines[:-1])] = f"{len(lines) - 1} of {len(lines)} lines are left"
+    plans |= {f"{line}\n".encode(): "" for line in ("[1]", '"x"', "null", "5", "{}", "[" * 100_000, "{'a': 1}")}
+    for change in PLANNED:
+        content = [json.loads(line) for line in lines]
+        change(next(line for line in content if line["role"] == "fit"))
+        plans["".join(json.dumps(line) + "\n" for line in content).encode()] = ""
+    for content, problem in plans.items():
+        study.plan_file.write_bytes(content)
+        # Each verb that reads the plan, of the last one.
+        for verb in ("status", *(("collect", "report", "track sync") if content == [*plans][-1] else ())):
+            error = refused([*verb.split(), str(study.folder)], capsys, 3)
+            assert error.startswith(str(study.plan_file)), content
+            assert problem in error
+            assert error.endswith("with the question of this study; the finished runs are kept"), content
+    study.plan_file.write_bytes(whole)
+    assert everything(study.folder) == before
     study.write_plan([])
     assert study.read_plan() == []
 
 
-def test_a_plan_whose_lines_are_no_runs(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    for line in ("[1]", '"x"', "null", "5", "{}", "[" * 100_000, "{'a': 1}"):
-        study.plan_file.write_text(line + "\n")
-        assert "plan.jsonl" in refused(["status", str(study.folder)], capsys, 3)
-
-
 POINT = {"step": 5, "tokens": 80, "corpus": "code", "loss": 3.0, "loss_stderr": 0.1, "learning_rate": 1e-3}
-WRONG_POINTS = {
-    **{f"step {step}": json.dumps({**POINT, "step": step}) for step in (10**30, -3, "5", 5.5, None, [5])},
-    **{f"loss {loss}": json.dumps({**POINT, "loss": loss}) for loss in ("3", [3], None, True)},
-    "a loss without end": json.dumps({**POINT, "loss": 10}).replace("10", "1" + "0" * 400, 1),
-    "tokens": json.dumps({**POINT, "tokens": 2**63}),
-    "corpus": json.dumps({**POINT, "corpus": 5}),
-    "a key more": json.dumps({**POINT, "x": 5}),
-    "a key of another name": json.dumps(POINT).replace('"loss":', '"lose":', 1),
-    "words": "what is this",
-    "number": "5",
-    "list": "[]",
-    "nothing": "null",
-    "brackets": "[" * 100_000,
-    "bytes that are no text": json.dumps({**POINT, "corpus": "co\udc9ee"}, ensure_ascii=False),
-}
+WRONG_POINTS = (
+    *(json.dumps({**POINT, "step": step}) for step in (10**30, -3, "5", 5.5, None, [5])),
+    *(json.dumps({**POINT, "loss": loss}) for loss in ("3", [3], None, True)),
+    json.dumps({**POINT, "loss": 10}).replace("10", "1" + "0" * 400, 1),
+    *(json.dumps({**POINT, **more}) for more in ({"tokens": 2**63}, {"corpus": 5}, {"x": 5})),
+    json.dumps(POINT).replace('"loss":', '"lose":', 1),
+    *("what is this", "5", "[]", "null", "[" * 100_000),
+    json.dumps({**POINT, "corpus": "co\udc9ee"}, ensure_ascii=False),
+)
 
 
 def test_points_of_a_stranger(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
     points = sorted(study.runs.glob("continual*/points.jsonl"))[0]
     whole = points.read_text()
     (study.folder / "points.parquet").unlink()
-    for name, line in WRONG_POINTS.items():
+    for line in WRONG_POINTS:
         points.write_bytes((whole + line + "\n").encode(errors="surrogateescape"))
         error = refused(["collect", str(study.folder)], capsys, 3)
-        assert f"{points} line" in error, name
-        assert error.endswith(f"delete runs/{points.parent.name} to train it again"), name
+        assert f"{points} line" in error, line[:100]
+        assert error.endswith(f"delete runs/{points.parent.name} to train it again")
     # A run that cannot be read keeps nobody from looking at the others.
     assert run(["status", str(study.folder)]) == 0
     assert not (study.folder / "points.parquet").exists()
@@ -249,7 +209,7 @@ def test_words_that_want_to_be_markup_are_words(study: Study, few_positions) -> 
     assert "onerror" not in {name for _, attributes in elements for name in attributes}
 
 
-@pytest.mark.parametrize("name", ["it's $(touch pwned) `touch pwned`", 'a"b;touch pwned', "-n\ntouch pwned"])
+@pytest.mark.parametrize("name", ["it's $(touch pwned) `touch pwned`", '-n\na"b;touch pwned'])
 def test_no_shell_obeys_the_folder_of_a_study(name: str, study: Study, tmp_path: Path) -> None:
     """Every batch script that is made, run by bash with programs that only say what they were called with."""
     folder = study.folder.with_name(name)
