@@ -35,12 +35,7 @@ GENERAL = ("corpora=", *(f"corpora.sources.general.{key}=" for key in ("kind", "
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:
-    """Bring the model of the first word, then take every step of a study of it.
-
-    Raises:
-        ConfigError: not one model, or a mistake in the keys; a line for each.
-        SpecError, CorpusError: as `bring_model`.
-    """
+    """Bring the model of the first word, then take every step of a study of it."""
     names, given = names_and_keys(words)
     if len(names) != 1:
         raise ConfigError([f"cptlaw advise: {len(names)} models; allowed: one, see cptlaw advise --help"])

@@ -28,12 +28,7 @@ Reading GGUF needs the package gguf: pip install -e '.[gguf]'
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:
-    """Bring the model that the words name, and print what it is and how a question uses it.
-
-    Raises:
-        ConfigError: not one name, or another key than data.
-        SpecError, CorpusError: as `bring_model`.
-    """
+    """Bring the model that the words name, and print what it is and how a question uses it."""
     names, given = names_and_keys(words)
     keys = text_keys(given)
     problems = [f"{key}: no such key; allowed: data" for key in keys if key != "data"]

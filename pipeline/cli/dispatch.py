@@ -31,11 +31,12 @@ def run_verb(verb: str, words: list[str], debug: bool, loaded: Callable[[], obje
         _refuse_options(verb, words, bool(name))
         module, output = import_module(f"pipeline.cli.{name or 'verbs'}"), sys.stdout
         with contextlib.redirect_stdout(sys.stderr) if "--json" in words else contextlib.nullcontext():
-            as_json = [partial(_print_json, output)] if "--json" in words else []
+            print_json = partial(_print_json, output) if "--json" in words else None
             if not name:
-                return int(module.run_words(verb, words, LineConsole(), loaded, *as_json))
+                return int(module.run_words(verb, words, LineConsole(), loaded, print_json))
             loaded()
-            return int(module.carry_out(words, LineConsole(), *as_json))
+            more = [print_json or (lambda content: None)] if "--json" in VERBS[verb].options else []
+            return int(module.carry_out([word for word in words if word != "--json"], LineConsole(), *more))
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
             return Exit.RUN_ME_AGAIN
@@ -52,7 +53,6 @@ def run_verb(verb: str, words: list[str], debug: bool, loaded: Callable[[], obje
 
 
 def _print_help(verb: str, words: list[str]) -> Exit:
-    """Print the help of a verb; the words are sections of keys, or `all`."""
     module = import_module(f"pipeline.cli.{VERBS[verb].module or 'key_help'}")
     if VERBS[verb].module:
         print(f"cptlaw {verb}: {VERBS[verb].help}\n{module.HELP}", end="")

@@ -41,11 +41,7 @@ What the trainer cannot express, or is left to do, is a comment in the file and 
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:
-    """Write the configuration that the words ask for.
-
-    Raises:
-        ConfigError, StudyError: as `training_plan`; no study, or an unknown format.
-    """
+    """Write the configuration that the words ask for."""
     keys = tuple(f"{key}=" for key in KEYS)
     folders, given = names_and_keys(words)
     own = text_keys(word for word in given if word.startswith(keys))

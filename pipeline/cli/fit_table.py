@@ -86,16 +86,9 @@ class TableFit:
     """Folder to write the fits to, a JSON file per law and corpus; null: only print."""
 
 
-def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[JSON], object] | None = None) -> Exit:
-    """Fit the laws that the arguments (key=value) ask for, and print parameters and comparison.
-
-    `print_json`, of `--json`, receives the fits.
-
-    Raises:
-        ConfigError: every mistake in the arguments or in the points, a line each.
-        StudyError: the file cannot be read.
-    """
-    settings = read_settings([word for word in arguments if word != "--json"])
+def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[JSON], object]) -> Exit:
+    """Fit the laws that the arguments (key=value) ask for, and print parameters and comparison."""
+    settings = read_settings(arguments)
     table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
     table, rates = with_rates(table)
     notes, rows = [*notes, *rates], len(table)
@@ -113,9 +106,8 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
     if line := perplexity_question(table["loss"], settings.columns.get("loss", "loss")):
         print_line(console, f"  {line}")
     fits = {corpus: _fit_corpus(corpus, points, settings, console) for corpus, points in parts.items()}
-    if print_json:
-        keys = {corpus: {law: fit_keys(fitted) for law, fitted in of.items()} for corpus, of in fits.items()}
-        print_json({"schema": 1, "points": settings.points, "fits": keys})
+    keys = {corpus: {law: fit_keys(fitted) for law, fitted in of.items()} for corpus, of in fits.items()}
+    print_json({"schema": 1, "points": settings.points, "fits": keys})
     after = "in Python fitting.fit(points, LAW).predict(frame) gives the losses of other rows"
     if len(parts) > 1 and {"step", "r"} <= {*table.columns}:
         after = "cptlaw import FILE makes a study of such a table, which recommends a domain ratio"

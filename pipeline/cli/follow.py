@@ -69,18 +69,13 @@ their 90% intervals; then what they say of the end: its losses, whether the gene
 else how the rest could be changed. follow.html in the study has the curves. The study's question, fits and answer stay
 as they are.
 """
-_CHECKPOINTS = "checkpoints={}"
+ENDS = ("loss", "low", "high")
 SAME_TOKENS = 0.02
 """Relative difference of the tokens of a step in a log up to which they are those of the question."""
 
 
-def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON], object] | None = None) -> Exit:
-    """Read the log, and print how the run stands; `print_json`, of `--json`, receives the last reading.
-
-    Raises:
-        ConfigError: mistakes in the keys, or a log of another run; a line each.
-        StudyError: a log that cannot be read, or a study without fits.
-    """
+def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON], object]) -> Exit:
+    """Read the log, and print how the run stands; as JSON the last reading."""
     folders, settings, overrides = _read_words(words)
     study, *files = folders
     question = question_of_study(Path(study), overrides)
@@ -88,6 +83,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     if question.goal_kind.many_domains:
         raise ConfigError([f"goal.kind: {question.goal.kind} predicts no curve of a run; allowed: another goal"])
     context = context_of(question)
+    settings.losses = settings.losses or loss_keys(context.corpora)
     laws, target, ratio = _asked(context, settings, overrides)
     content: JSON = {}
     last, said = -1, ""
@@ -103,10 +99,8 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
                 print_line(console, said)
         else:
             if run.step < last:
-                print_line(
-                    console,
-                    f"{next(iter(logs))}: the log ends at step {run.step:,}, at the last reading at {last:,}",
-                )
+                ended = f"the log ends at step {run.step:,}, at the last reading at {last:,}"
+                print_line(console, f"{next(iter(logs))}: {ended}")
             if run.step != last:
                 last, content = run.step, _content(study, [*logs], run)
                 items = following_items(run)
@@ -116,17 +110,15 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         if settings.watch is None:
             break
         time.sleep(settings.watch)
-    ended = last >= target.steps
-    next_words = ["report", study] if ended else ["follow", *(word for word in words if word != "--json")]
+    next_words = ["report", study] if last >= target.steps else ["follow", *words]
     print_line(console, f"next: cptlaw {shlex.join(next_words)}")
-    if print_json:
-        print_json(content)
+    print_json(content)
     return Exit.DONE
 
 
 def _read_words(words: Sequence[str]) -> tuple[list[str], FollowSettings, list[str]]:
     """The study and the logs, the settings, and the overrides of the question."""
-    given, rest = [], iter([word for word in words if word != "--json"])
+    given, rest = [], iter(words)
     for word in rest:
         given.append(f"watch={next(rest, '')}" if word == "--watch" else word.replace("--watch=", "watch=", 1))
     names, keys = names_and_keys(given)
@@ -166,8 +158,7 @@ def _read(
     log, first = join_logs(logs.values()), next(iter(logs))
     if problems := _other_run(", ".join(logs), log, target, laws.question):
         raise ConfigError(problems)
-    keys = settings.losses or loss_keys(laws.corpora)
-    of_log = {} if first == _CHECKPOINTS.format(settings.checkpoints) or table_kind(Path(first)) else keys
+    of_log = {} if first.startswith("checkpoints=") or table_kind(Path(first)) else settings.losses
     if line := perplexity_question(log.points["loss"], settings.columns.get("loss", "loss"), of_log):
         raise ConfigError([f"{first}: {line}"])
     try:
@@ -180,20 +171,17 @@ def _logs(
     context: Context, model: str, files: Sequence[str], settings: FollowSettings, log: Callable[[str], object]
 ) -> dict[str, RunLog]:
     """Each log as it is now, and the losses of checkpoints of the model. Raises StudyError: one cannot be read."""
-    keys = settings.losses or loss_keys(context.corpora)
-    logs = {file: _log_of(file, keys, settings) for file in files}
+    logs = {}
+    for file in files:
+        runs = read_logs(Path(file), settings.losses, settings.columns)
+        name = settings.run if settings.run is not None else next(iter(runs))
+        if name not in runs or (settings.run is None and len(runs) > 1):
+            raise ConfigError([f"run: {settings.run}, but {file} has {len(runs)} runs; allowed: {', '.join(runs)}"])
+        logs[file] = runs[name]
     if settings.checkpoints:
         losses = checkpoint_losses(context, Path(settings.checkpoints), model, log)
-        logs[_CHECKPOINTS.format(settings.checkpoints)] = RunLog(losses, {})
+        logs[f"checkpoints={settings.checkpoints}"] = RunLog(losses, {})
     return logs
-
-
-def _log_of(file: str, keys: Mapping[str, str], settings: FollowSettings) -> RunLog:
-    logs = read_logs(Path(file), keys, settings.columns)
-    name = settings.run if settings.run is not None else next(iter(logs))
-    if name not in logs or (settings.run is None and len(logs) > 1):
-        raise ConfigError([f"run: {settings.run}, but {file} has {len(logs)} runs; allowed: {', '.join(logs)}"])
-    return logs[name]
 
 
 def _other_run(label: str, log: RunLog, target: Target, question: Question) -> list[str]:
@@ -223,11 +211,11 @@ def _content(study: str, files: list[str], run: FollowedRun) -> JSON:
     for corpus in run.corpora:
         table = run.compared[corpus]
         rows = table.assign(inside=table["loss"].between(table["low"], table["high"]))
-        ends = {"predicted_end": run.predicted_end(corpus), "end": run.end(corpus)}
         corpora[corpus] = {
             "before": run.loss_before(corpus),
             "losses": json.loads(rows.to_json(orient="records", double_precision=15)),
-            **{name: dict(zip(("loss", "low", "high"), end)) for name, end in ends.items()},
+            "predicted_end": dict(zip(ENDS, run.predicted_end(corpus))),
+            "end": dict(zip(ENDS, run.end(corpus))),
             "refuted": run.is_refuted(corpus),
         }
     tolerance = goal.tolerance if goal.kind == "trade-off" else None

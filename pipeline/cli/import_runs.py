@@ -114,12 +114,7 @@ LEAST_PARAMETERS = 1000
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:
-    """Make or extend the study that the words name, and collect its points.
-
-    Raises:
-        ConfigError: facts that are missing or impossible, a line each.
-        StudyError: a file that cannot be read; a study that was not imported.
-    """
+    """Make or extend the study that the words name, and collect its points."""
     files, keys = names_and_keys(words)
     settings, overrides, of_run = read_settings(keys)
     if not files:
@@ -270,7 +265,7 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
         sequence_length=length,
         global_batch=facts.tokens_per_step // length,
         steps=steps,
-        schedule=pieces_of(facts, facts.peak or 0.0, steps),
+        schedule=pieces_of(facts, steps),
         seed=facts.seed,
         evaluation=EvaluationPolicy("explicit", steps=tuple(sorted({*map(int, table["step"]), steps}))),
     )
@@ -281,32 +276,30 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
 def _other_rates(facts: RunFacts, steps: int, logged: Mapping[int, float]) -> str:
     """What is wrong with the schedule that the facts give; '' where the log has the same learning rates, or none."""
     try:
-        step = _first_other(facts, steps, logged)
+        rates = learning_rates(pieces_of(facts, steps), steps)
     except ValueError as error:
         return str(error)
-    if step is None:
+    first = first_other_rate(rates.tolist(), logged)
+    if first is None:
         return ""
-    given = learning_rates(pieces_of(facts, facts.peak or 0.0, steps), steps)[step - 1]
-    line = f"learning_rate={logged[step]:.4g} at step {step} in the log, but peak, warmup, decay and final give"
+    given = f"but peak, warmup, decay and final give {rates[first - 1]:.4g}"
+    line = f"learning_rate={logged[first]:.4g} at step {first} in the log, {given}"
     for decay, final in product(DECAYS, (0.0, 0.1)):
-        unit = dataclasses.replace(facts, decay=decay, final=final, decay_steps=None)
+        unit = dataclasses.replace(facts, decay=decay, final=final, decay_steps=None, peak=1.0)
         with contextlib.suppress(ValueError):
-            rates = learning_rates(pieces_of(unit, 1.0, steps), steps)
+            rates = learning_rates(pieces_of(unit, steps), steps)
             known = [rate / rates[step - 1] for step, rate in logged.items() if rates[step - 1] > 0]
             for peak in (facts.peak, float(f"{median(known):.3g}")):
-                if _first_other(dataclasses.replace(unit, peak=peak), steps, logged) is None:
+                rates = learning_rates(pieces_of(dataclasses.replace(unit, peak=peak), steps), steps)
+                if first_other_rate(rates.tolist(), logged) is None:
                     changed = "" if peak == facts.peak else f"peak={peak:g} "
-                    return f"{line} {given:.4g}; {changed}decay={decay} final={final:g} fits all of them"
-    return f"{line} {given:.4g} (steps={steps}); give them, and decay_steps, as the run was trained"
+                    return f"{line}; {changed}decay={decay} final={final:g} fits all of them"
+    return f"{line} (steps={steps}); give them, and decay_steps, as the run was trained"
 
 
-def _first_other(facts: RunFacts, steps: int, logged: Mapping[int, float]) -> int | None:
-    """The first step at which the log has another learning rate than the facts give; None without one."""
-    return first_other_rate(learning_rates(pieces_of(facts, facts.peak or 0.0, steps), steps).tolist(), logged)
-
-
-def pieces_of(facts: RunFacts, peak: float, steps: int) -> tuple[Piece, ...]:
+def pieces_of(facts: RunFacts, steps: int) -> tuple[Piece, ...]:
     """Warm-up, constant piece and decay of a run's learning rate, whose pieces of no steps are left out."""
+    peak = facts.peak or 0.0
     warmup = (Piece("linear", 0.0, peak, steps=facts.warmup),) if facts.warmup else ()
     if facts.decay == "none":
         return (*warmup, Piece("constant", peak))

@@ -47,12 +47,7 @@ COLUMNS = {
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:
-    """Print the table of all laws, or the long form of the law that is named.
-
-    Raises:
-        ConfigError: more than one word.
-        PointsError: no law has that name.
-    """
+    """Print the table of all laws, or the long form of the law that is named."""
     if len(words) > 1:
         raise ConfigError([f"cptlaw laws: {len(words)} names; allowed: one, or none for the table of all laws"])
     if words:

@@ -1,17 +1,17 @@
 """cptlaw predict: the losses of a run of any length, peak and mixture, by the laws that a study has fitted."""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 from omegaconf import MISSING, OmegaConf
 from rich.console import Console
 
-from fitting import LAWS, Estimate, average, out_of_domain
+from fitting import LAWS, average, out_of_domain
 from fitting.laws.tokens import ONE_CURVE
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
@@ -70,40 +70,8 @@ _SEEN = "docs/guide.md#what-should-i-not-trust"
 _TOKENS = Allowed("above 0, up to 1e18, or a list: tokens=[1e9,1e10]", above=0, at_most=1e18)
 
 
-@dataclass(frozen=True)
-class PredictedLoss:
-    """A predicted loss at the end of a run, in nats per token."""
-
-    domain_ratio: float
-    loss: float
-    low: float
-    high: float
-    """Ends of the 90% interval."""
-
-
-@dataclass(frozen=True)
-class CorpusLoss(PredictedLoss):
-    """The same on one of the study's corpora."""
-
-    corpus: str
-    before: float
-    """The loss before the run."""
-
-    @property
-    def half(self) -> float:
-        """Half the width of the interval."""
-        return (self.high - self.low) / 2
-
-
-@dataclass(frozen=True)
-class Combination:
-    """Losses on text of neither corpus, as a combination of both."""
-
-    third: list[PredictedLoss]
-    weights: dict[str, Estimate]
-    """Corpus, or intercept -> its weight."""
-    r2: float
-    warnings: list[str]
+Row = dict[str, Any]
+"""What `--json` prints of a predicted loss: loss, low, high, and what they are of."""
 
 
 @dataclass
@@ -122,17 +90,10 @@ class PredictedTable:
     """Laws of the average."""
 
 
-def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON], object] | None = None) -> Exit:
-    """Print the predictions that the words ask for; `print_json`, of `--json`, receives them.
-
-    Raises:
-        ConfigError: not one study, no ratio, or a mistake in the keys.
-        StudyError: the study has no fits, or no loss of the model before its continual phase.
-        PointsError: a law cannot predict such a run.
-    """
-    words = [word for word in words if word != "--json"]
+def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON], object]) -> Exit:
+    """Print the predictions that the words ask for."""
     if any(word.startswith("points=") for word in words):
-        return _predict_table(words, console, print_json or (lambda content: None))
+        return _predict_table(words, console, print_json)
     folders, keys = names_and_keys(words)
     own = [word for word in keys if word.startswith(KEY)]
     new = text_keys(word for word in keys if word.startswith("new=")).get("new")
@@ -158,7 +119,8 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     peak = laws.question.target.peak_learning_rate
     run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens, peak {peak:g}"
     rows = [
-        CorpusLoss(ratio, *laws.loss(target, corpus, ratio), corpus, target.before[corpus])
+        {"domain_ratio": ratio, **ends_of(laws.loss(target, corpus, ratio))}
+        | {"corpus": corpus, "before": target.before[corpus]}
         for ratio in ratios
         for corpus in laws.corpora
     ]
@@ -175,27 +137,30 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     lines += [f"note: {line}" for line in notes]
     tables, combination = [_table(rows)] if rows else [], dict[str, object]()
     for word in third[-1:] if is_known else ():
-        found = _third_losses(laws, Path(word.partition("=")[2]), rows)
-        tables.append(_third_table(found))
-        lines += found.warnings
-        weights = {name: weight._asdict() for name, weight in found.weights.items()}
-        combination = {"third": [asdict(row) for row in found.third], "weights": weights, "r2": found.r2}
+        combination, warnings = _third_losses(laws, Path(word.partition("=")[2]), rows)
+        tables.append(_third_table(**combination))
+        lines += warnings
     items = [question.marked(f"{run}: by {laws_used(laws.law)}"), *tables, *lines, *_newer_lines(context)]
     # Of the study's own question, which the keys here do not change.
     own = context_of(question_of_study(Path(folders[0]), []))
     step = step_after("recommend" if Recommendation.path(own.study).exists() else "fit", own)
     command = [step, folders[0]] if step else ["export", folders[0], "format=trl"]
     print_items([*items, *([f"next: cptlaw {shlex.join(command)}"] if is_known else [])], console)
-    if print_json:
-        asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
-        answered = {"peak": peak, "laws": {**laws.law}, "losses": [asdict(row) for row in rows], "horizon": horizon}
-        answered |= {"tested": is_known, "notes": [*notes]}
-        print_json({"schema": 1, **asked, **answered, **combination})
+    asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
+    answered = {"peak": peak, "laws": {**laws.law}, "losses": rows, "horizon": horizon}
+    answered |= {"tested": is_known, "notes": [*notes]}
+    print_json({"schema": 1, **asked, **answered, **combination})
     return Exit.DONE
 
 
-def _third_losses(laws: AnsweringLaws, file: Path, rows: Sequence[CorpusLoss]) -> Combination:
-    """A loss on text of neither corpus at the end of each run that is asked about, by losses that were measured.
+def ends_of(loss: Iterable[float]) -> Row:
+    """A loss and the ends of its interval by name."""
+    return dict(zip(("loss", "low", "high"), map(float, loss)))
+
+
+def _third_losses(laws: AnsweringLaws, file: Path, rows: Sequence[Row]) -> tuple[Row, list[str]]:
+    """Losses on text of neither corpus, as a combination of both that measured losses tell: what `--json` prints of
+    them, and warnings.
 
     Raises:
         StudyError: no such file, or steps at which the study has not measured both corpora.
@@ -216,36 +181,34 @@ def _third_losses(laws: AnsweringLaws, file: Path, rows: Sequence[CorpusLoss]) -
             f"{file}: {len(table) - len(measured)} of {len(table)} rows are of no run and step at which the study has "
             f"measured both corpora; the runs are those of points.parquet, like {laws.points['run'].iloc[-1]}"
         )
-    predicted, weights, r2, warnings = [], dict[str, Estimate](), float("nan"), list[str]()
-    for ratio in dict.fromkeys(row.domain_ratio for row in rows):
-        ends = {row.corpus: row for row in rows if row.domain_ratio == ratio}
-        found = out_of_domain(measured, {side: ends[corpus].loss for side, corpus in sides.items()}, intercept=True)
+    third, found, warnings = [], None, list[str]()
+    for ratio in dict.fromkeys(row["domain_ratio"] for row in rows):
+        ends = {row["corpus"]: row for row in rows if row["domain_ratio"] == ratio}
+        found = out_of_domain(measured, {side: ends[corpus]["loss"] for side, corpus in sides.items()}, intercept=True)
         loss = found.predicted["ood"]
-        halves = [found[side] * ends[of].half for side, of in sides.items()]
+        halves = [found[side] * (ends[of]["high"] - ends[of]["low"]) / 2 for side, of in sides.items()]
         half = float(np.linalg.norm([(loss.high - loss.low) / 2, *halves]))
-        predicted.append(PredictedLoss(ratio, loss.value, loss.value - half, loss.value + half))
-        weights = {sides.get(name, name): value for name, value in found.values.items() if name != "r2"}
-        r2 = found["r2"]
+        third.append({"domain_ratio": ratio, **ends_of((loss.value, loss.value - half, loss.value + half))})
         warnings += [line.replace("loss on pretrain", f"loss on {sides['pretrain']}") for line in found.warnings]
-    return Combination(predicted, weights, r2, [*dict.fromkeys(warnings)])
+    assert found is not None
+    weights = {sides.get(name, name): value._asdict() for name, value in found.values.items() if name != "r2"}
+    return {"third": third, "weights": weights, "r2": found["r2"]}, [*dict.fromkeys(warnings)]
 
 
-def _third_table(combination: Combination) -> Table:
-    weights = (f"{of.value:.3f} {name} ({of.low:.3f} to {of.high:.3f})" for name, of in combination.weights.items())
+def _third_table(third: Sequence[Row], weights: dict[str, Row], r2: float) -> Table:
+    parts = (f"{of['value']:.3f} {name} ({of['low']:.3f} to {of['high']:.3f})" for name, of in weights.items())
     cells = [
-        [percent(row.domain_ratio), f"{row.loss:.4f}", f"{row.low:.4f} to {row.high:.4f}"] for row in combination.third
+        [percent(row["domain_ratio"]), f"{row['loss']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}"] for row in third
     ]
-    note = f"Loss = {' + '.join(weights)}, 90% intervals; R2 {combination.r2:.3f}"
+    note = f"Loss = {' + '.join(parts)}, 90% intervals; R2 {r2:.3f}"
     return Table("Text of neither corpus", ["domain ratio", "predicted", "90% interval"], cells, note)
 
 
-def _table(rows: Sequence[CorpusLoss]) -> Table:
+def _table(rows: Sequence[Row]) -> Table:
     columns = ["domain ratio", "loss on", "before", "predicted", "change", "90% interval"]
     cells = [
-        [
-            *(percent(row.domain_ratio), row.corpus, f"{row.before:.4f}", f"{row.loss:.4f}"),
-            *(f"{row.loss / row.before - 1:+.2%}", f"{row.low:.4f} to {row.high:.4f}"),
-        ]
+        [percent(row["domain_ratio"]), row["corpus"], f"{row['before']:.4f}", f"{row['loss']:.4f}"]
+        + [f"{row['loss'] / row['before'] - 1:+.2%}", f"{row['low']:.4f} to {row['high']:.4f}"]
         for row in rows
     ]
     return Table("", columns, cells, left=2)
@@ -300,13 +263,9 @@ def _predict_table(words: Sequence[str], console: Console, print_json: Callable[
     for corpus, points in by_corpus(table, settings.corpus).items():
         fitted = average(points.assign(run=0), laws)
         at = pd.DataFrame({"D": np.array(tokens, float) / 1e9})
-        low, high = fitted.predict_interval(at)
         longest = float(points["D"].max())
-        for number, loss in enumerate(fitted.predict(at)):
-            ends = {"loss": float(loss), "low": float(low[number]), "high": float(high[number])}
-            rows.append(
-                {"corpus": corpus, "tokens": float(tokens[number]), **ends, "horizon": at["D"][number] / longest}
-            )
+        for count, *loss in zip(tokens, fitted.predict(at), *fitted.predict_interval(at)):
+            rows.append({"corpus": corpus, "tokens": float(count), **ends_of(loss), "horizon": count / 1e9 / longest})
         notes += [f"{corpus}: {line}" if corpus else line for line in fitted.warnings]
     cells = [
         [row["corpus"], quantity(row["tokens"]), f"{row['loss']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}"]

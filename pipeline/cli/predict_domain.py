@@ -1,8 +1,8 @@
 """cptlaw predict new=SHORT: the losses of a new domain, by the cross-domain law of others and its own short runs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,26 +29,13 @@ LENGTHS = (0.25, 0.5, 1.0)
 """Parts of the run that is asked about at which its losses are predicted."""
 
 
-@dataclass(frozen=True)
-class DomainLoss:
-    """A predicted loss on a new domain, in nats per token."""
-
-    domain: str
-    domain_ratio: float
-    tokens: float
-    loss: float
-    low: float
-    high: float
-    """Ends of the 90% interval."""
-
-
 def predict_domains(
     folders: Sequence[str],
     new: str,
     ratios: Sequence[float],
     keys: Sequence[str],
     console: Console,
-    print_json: Callable[[JSON], object] | None = None,
+    print_json: Callable[[JSON], object],
 ) -> Exit:
     """Print the losses on each domain of `new`, a study or a table of losses, along the run that is asked about.
 
@@ -66,8 +53,9 @@ def predict_domains(
     question = question_of_study(Path(folders[0]), keys)
     target = find_target(question, PaperStudy(study_of(question), question).points)
     longest = max(float(points["D"].max()) for points in known.values())
-    asked = pd.DataFrame([(target.N, target.D * part, r) for r in ratios for part in LENGTHS], columns=["N", "D", "r"])
-    rows, lines = list[DomainLoss](), list[str]()
+    points = [(target.N, target.D * part, float(r)) for r in ratios for part in LENGTHS]
+    asked = pd.DataFrame(points, columns=["N", "D", "r"])
+    rows, lines = list[dict[str, Any]](), list[str]()
     for name, points in short.items():
         start = min(FITTED * longest, 0.5 * float(points["D"].max()))
         own, *others = _measured([(name, points), *known.items()], points, longest / PARTS)
@@ -75,10 +63,9 @@ def predict_domains(
         fitted = pd.concat([other.assign(short=like_short(other, points)) for other in others])
         answer = new_domain(fitted, own[own["D"] >= start])
         at = asked.assign(**own[["k1", "k2"]].iloc[0])
-        ends = zip(answer.predict(at), *answer.predict_interval(at), strict=True)
-        rows += [
-            DomainLoss(name, r, D * 1e9, *map(float, of)) for (_, D, r), of in zip(asked.to_numpy().tolist(), ends)
-        ]
+        low, high = answer.predict_interval(at)
+        table = pd.DataFrame({"domain": name, "domain_ratio": asked["r"], "tokens": asked["D"] * 1e9})
+        rows += table.assign(loss=answer.predict(at), low=low, high=high).to_dict("records")
         errors = answer.errors.assign(missed=np.expm1(answer.errors["error"].abs()))
         missed = errors.groupby("domain")["missed"].mean()
         lines.append(
@@ -90,15 +77,14 @@ def predict_domains(
     horizon = {"tokens": target.D / longest, "parameters": target.N / largest}
     lines += [f"horizon: {far:.3g} times the most {what} of a known run" for what, far in horizon.items() if far > 1]
     cells = [
-        [row.domain, percent(row.domain_ratio), quantity(row.tokens)]
-        + [f"{row.loss:.4f}", f"{row.low:.4f} to {row.high:.4f}"]
+        [row["domain"], percent(row["domain_ratio"]), quantity(row["tokens"])]
+        + [f"{row['loss']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}"]
         for row in rows
     ]
     columns = ["loss on", "domain ratio", "tokens", "predicted", "90% interval"]
     print_items([question.marked(f"{target.model}:"), Table("", columns, cells), *lines], console)
-    if print_json:
-        answered = {"law": LAW, "known": [*known], "losses": [asdict(row) for row in rows], "horizon": horizon}
-        print_json({"schema": 1, "study": [*folders], "new": new, "model": target.model, **answered})
+    answered = {"law": LAW, "known": [*known], "losses": rows, "horizon": horizon}
+    print_json({"schema": 1, "study": [*folders], "new": new, "model": target.model, **answered})
     return Exit.DONE
 
 

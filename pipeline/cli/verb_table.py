@@ -12,7 +12,10 @@ class Verb(NamedTuple):
     on_study: bool = False
     """Whether it takes a study folder, and reads the question from the study.yaml in it, also where a name is given."""
     module: str = ""
-    """The module of `pipeline.cli` with HELP and `carry_out(words, console)` of a verb that has keys of its own."""
+    """The module of `pipeline.cli` with HELP and `carry_out` of a verb that has keys of its own.
+
+    It gets the words, a console and, with --json, a function for what is printed; an error that it raises for a mistake
+    of the user is shown as it is, a line each."""
     or_study: bool = False
     """Whether it takes a study folder in place of a question."""
     options: tuple[str, ...] = ()

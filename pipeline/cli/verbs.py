@@ -61,10 +61,7 @@ def run_words(
     loaded: Callable[[], object],
     print_json: Callable[[JSON], object] | None = None,
 ) -> Exit:
-    """Read the question from the words, and carry the verb out; `loaded` is called before anything is written.
-
-    `print_json`, of `--json`, receives what the verb has found.
-    """
+    """Read the question from the words, and carry the verb out; `loaded` is called before anything is written."""
     keys = {word.split("=")[0] for word in words}
     options = {HYDRA_OPTIONS[key] for key in keys if key in HYDRA_OPTIONS}
     if verb == "train" and options == {"--multirun"}:

@@ -33,12 +33,10 @@ def llama_factory(plan: TrainingPlan) -> Config:
         "packing": True,
         **_trainer_arguments(plan),
     }
-    missing = _missing(plan)
+    missing = scheduler(plan)[2]
     if len(names) > 1:
-        values |= {
-            "mix_strategy": "interleave_over",
-            "interleave_probs": ",".join(f"{one:.6g}" for one in _document_ratios(plan)),
-        }
+        ratios = ",".join(f"{one:.6g}" for one in _document_ratios(plan))
+        values |= {"mix_strategy": "interleave_over", "interleave_probs": ratios}
         missing += _by_document(plan, "interleave_probs")
     if plan.data_folder:
         return _yaml(values), missing
@@ -73,7 +71,7 @@ def trl(plan: TrainingPlan) -> Config:
         "packing": True,
         **_trainer_arguments(plan),
     }
-    return _yaml(values), _missing(plan) + (_by_document(plan, "fraction") if len(datasets) > 1 else [])
+    return _yaml(values), scheduler(plan)[2] + (_by_document(plan, "fraction") if len(datasets) > 1 else [])
 
 
 def axolotl(plan: TrainingPlan) -> Config:
@@ -83,25 +81,18 @@ def axolotl(plan: TrainingPlan) -> Config:
         "optim": "optimizer",
         "lr_scheduler_type": "lr_scheduler",
     }
-    datasets = [
-        _dataset(
-            one,
-            _HUB,
-            {"path": one.source.path, "ds_type": _loader(one)} | ({"data_files": one.text} if one.ending else {}),
-        )
-        for one in plan.corpora
-    ]
+    datasets = []
+    for one in plan.corpora:
+        files = {"path": one.source.path, "ds_type": _loader(one)} | ({"data_files": one.text} if one.ending else {})
+        datasets.append({"type": "completion", "field": one.source.column, **_dataset(one, _HUB, files)})
     values = {
         "base_model": plan.model,
-        "datasets": [
-            {"type": "completion", "field": corpus.source.column, **dataset}
-            for corpus, dataset in zip(plan.corpora, datasets)
-        ],
+        "datasets": datasets,
         "sequence_len": plan.sequence_length,
         "sample_packing": True,
         **{renamed.get(key, key): value for key, value in _trainer_arguments(plan).items()},
     }
-    missing = _missing(plan)
+    missing = scheduler(plan)[2]
     if len(plan.corpora) > 1:
         wanted = ", ".join(f"{corpus.weight * plan.tokens:,.0f} tokens of {corpus.name}" for corpus in plan.corpora)
         missing.append(f"the mixture: axolotl has no weights of data sets; give it files of {wanted}")
@@ -111,16 +102,15 @@ def axolotl(plan: TrainingPlan) -> Config:
 def megatron(plan: TrainingPlan) -> Config:
     """Arguments of Megatron-LM's pretrain_gpt.py, one a line."""
     schedule, missing = plan.schedule, []
-    style = {"none": "constant", "cosine": "cosine", "linear": "linear"}.get(schedule.decay, "")
-    flags: Settings = {}
-    if schedule.decay != "none" and (plan.stable or not style):
-        shapes = {"linear": "linear", "cosine": "cosine", "one_minus_sqrt": "minus_sqrt"}
-        if schedule.decay in shapes:
-            style = "WSD"
-            flags = {"lr-wsd-decay-style": shapes[schedule.decay], "lr-wsd-decay-iters": schedule.decay_steps}
-        else:
-            style = "constant"
-            missing.append(_peak_held(plan, after=True))
+    shapes = {"linear": "linear", "cosine": "cosine", "one_minus_sqrt": "minus_sqrt"}
+    style, flags = "constant", Settings()
+    if schedule.decay in ("linear", "cosine") and not plan.stable:
+        style = schedule.decay
+    elif schedule.decay in shapes:
+        style = "WSD"
+        flags = {"lr-wsd-decay-style": shapes[schedule.decay], "lr-wsd-decay-iters": schedule.decay_steps}
+    elif schedule.decay != "none":
+        missing.append(_peak_held(plan, after=True))
     given = {
         "load": plan.model,
         "seq-length": plan.sequence_length,
@@ -259,20 +249,20 @@ SETTINGS = dict(
     return text, missing
 
 
-def scheduler(plan: TrainingPlan) -> tuple[str, Settings, str]:
+def scheduler(plan: TrainingPlan) -> tuple[str, Settings, list[str]]:
     """Name and arguments of the learning-rate schedule in transformers, and what it cannot express."""
     schedule = plan.schedule
     if schedule.decay == "none":
-        return "constant_with_warmup", {}, ""
+        return "constant_with_warmup", {}, []
     if schedule.decay == "cosine" and not plan.stable:
-        return "cosine_with_min_lr", {"min_lr_rate": schedule.final}, ""
+        return "cosine_with_min_lr", {"min_lr_rate": schedule.final}, []
     if schedule.decay == "polynomial" and not plan.stable:
-        return "polynomial", {"lr_end": schedule.final * plan.peak, "power": schedule.power}, ""
+        return "polynomial", {"lr_end": schedule.final * plan.peak, "power": schedule.power}, []
     names = {"linear": "linear", "cosine": "cosine", "one_minus_sqrt": "1-sqrt"}
     if schedule.decay not in names:
-        return "constant_with_warmup", {}, _peak_held(plan)
+        return "constant_with_warmup", {}, [_peak_held(plan)]
     given: Settings = {"num_decay_steps": schedule.decay_steps, "decay_type": names[schedule.decay]}
-    warm = "the warm-up starts at the final learning rate, not at 0" if schedule.warmup and schedule.final else ""
+    warm = ["the warm-up starts at the final learning rate, not at 0"] * bool(schedule.warmup and schedule.final)
     return "warmup_stable_decay", given | {"min_lr_ratio": schedule.final}, warm
 
 
@@ -296,10 +286,6 @@ def _trainer_arguments(plan: TrainingPlan) -> Settings:
         "bf16": plan.precision == "bf16",
         "seed": plan.seed,
     }
-
-
-def _missing(plan: TrainingPlan) -> list[str]:
-    return [line for line in (scheduler(plan)[2],) if line]
 
 
 def _peak_held(plan: TrainingPlan, after: bool = False) -> str:

@@ -13,7 +13,7 @@ from pipeline.question.design import with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
-from pipeline.show.conclusion import conclusion_of
+from pipeline.show.conclusion import Conclusion, conclusion_of
 from pipeline.study.artifacts import Confirmation, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study
@@ -136,7 +136,10 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
     if phase.global_batch % (devices * micro_batch):
         each = f"micro_batch={micro_batch} on devices={devices}"
         raise ConfigError([f"{each}: do not divide target.global_batch={phase.global_batch}; give numbers that do"])
-    before = 0.0
+    known, unknown, before = conclusion_of(context), "", 0.0
+    if not known.is_known:
+        written = f"{percent(answer.mixture[question.corpora.domain])} {question.corpora.domain}"
+        unknown = " ".join([*known.lines, f"The file has the predicted ratio all the same, {written}."])
     if not question.model.path:
         before = float(learning_rates(pieces(question.pretrain), question.pretrain.steps)[-1])
     return TrainingPlan(
@@ -154,10 +157,8 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
         # precision=auto is that of the machine on which the runs were trained, which may be a CPU.
         precision="bf16" if question.precision == "auto" else question.precision,
         seed=question.seed,
-        facts=tuple(_facts(answer, context)),
-        unknown=""
-        if (known := conclusion_of(context)).is_known
-        else " ".join([*known.lines, _written(answer, context)]),
+        facts=tuple(_facts(answer, context, known)),
+        unknown=unknown,
     )
 
 
@@ -212,32 +213,25 @@ def _corpora(question: Question, mixture: dict[str, float]) -> Iterator[TrainerC
     if all(name in prepared and sum(prepared[name].documents.values()) for name in weights):
         for name, weight in weights.items():
             documents[name] = weight * sum(prepared[name].documents.values()) / sum(prepared[name].tokens.values())
-    total = sum(documents.values())
     for name, weight in weights.items():
-        ratio = documents[name] / total if documents else None
-        available, dropped, validates, like = None, 0, 0, 0
-        if name in prepared:
-            # Those that are like validation text stay in the counts of the others.
-            screen = sum(count for rule, count in prepared[name].dropped.items() if rule.startswith("validation."))
-            available, dropped = prepared[name].tokens["train"], sum(prepared[name].dropped.values()) - screen
-            like = screen
-            apart = question.corpora.validation or question.corpora.sources[name].validation
-            validates = 0 if apart else prepared[name].documents["validation"]
-        yield TrainerCorpus(name, sources[name], weight, ratio, available, dropped, validates, like)
+        if name not in prepared:
+            yield TrainerCorpus(name, sources[name], weight, None, None)
+            continue
+        made, ratio = prepared[name], documents[name] / sum(documents.values()) if documents else None
+        # Documents that are like validation text stay in the counts of the others.
+        like = sum(count for rule, count in made.dropped.items() if rule.startswith("validation."))
+        dropped = sum(made.dropped.values()) - like
+        apart = question.corpora.validation or question.corpora.sources[name].validation
+        validates = 0 if apart else made.documents["validation"]
+        yield TrainerCorpus(name, sources[name], weight, ratio, made.tokens["train"], dropped, validates, like)
 
 
-def _written(answer: Recommendation, context: Context) -> str:
-    ratio = percent((answer.mixture or {})[context.question.corpora.domain])
-    return f"The file has the predicted ratio all the same, {ratio} {context.question.corpora.domain}."
-
-
-def _facts(answer: Recommendation, context: Context) -> list[str]:
-    known, study = conclusion_of(context), context.study
+def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[str]:
     lines = [
         f"{corpus}: loss {loss.loss:.4f} predicted, 90% prediction interval {loss.low:.4f} to {loss.high:.4f}"
         for corpus, loss in answer.predicted.items()
     ]
-    made = read_if_there(Confirmation, study)
+    made = read_if_there(Confirmation, context.study)
     if made and made.is_of(answer, context.question.corpora.domain):
         lines.append(f"confirmation: {known.verdict}; {known.inside}. {made.outcome.sentence}")
     elif made:
