@@ -22,14 +22,12 @@ WITHOUT = (
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("base"))
 
 
 @pytest.mark.slow
-def test_from_a_model_to_a_confirmed_answer(
-    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], few_positions
-) -> None:
+def test_from_a_model_to_a_confirmed_answer(model: Path, texts: Path, tmp_path: Path, capsys, few_positions) -> None:
     words = small_words(texts, tmp_path, *KEYS, without=WITHOUT)
     study = study_in(words)
     assert run(["advise", str(model), *words, "dry_run=true"]) == 0
@@ -54,9 +52,7 @@ def test_from_a_model_to_a_confirmed_answer(
     assert max(abs(row.relative_error) for row in rows) < 0.2
 
 
-def test_without_general_text_the_model_writes_it(
-    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_general_text_the_model_writes_it(model: Path, texts: Path, tmp_path: Path, capsys) -> None:
     words = small_words(texts, tmp_path, *KEYS, "name=replay", without=WITHOUT)
     words = [word for word in words if not word.startswith("corpora.sources.general")]
     few = [f"corpora.sources.general.generated.{key}" for key in ("tokens=3000", "max_tokens=40", "max_repetition=1")]
@@ -74,9 +70,7 @@ def test_without_general_text_the_model_writes_it(
         assert not (tmp_path / "data" / "generated").exists()
 
 
-def test_mistakes_are_one_line_before_a_model_is_read(
-    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_one_line_before_a_model_is_read(texts: Path, tmp_path: Path, capsys) -> None:
     words = small_words(texts, tmp_path, without=WITHOUT)
     assert "0 models; allowed: one" in refused(["advise", *words], capsys, 2)
     assert "2 models; allowed: one" in refused(["advise", "a", "b", *words], capsys, 2)

@@ -112,7 +112,7 @@ def by_axolotl(text: str, folder: Path) -> Texts:
     return texts
 
 
-def by_torchtitan(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Texts:
+def by_torchtitan(text: str, folder: Path, monkeypatch) -> Texts:
     """As torchtitan.hf_datasets.text_datasets, which is not installed here: its names stand for it."""
     registered: dict[str, dict[str, object]] = {}
     settings: dict[str, object] = {}
@@ -155,7 +155,7 @@ def by_megatron(missing: list[str]) -> Texts:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_trainer_loads_the_documents_that_cptlaw_reads(
-    name: str, sources: dict[str, Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, sources: dict[str, Source], tmp_path: Path, monkeypatch
 ) -> None:
     # A real prepare counts what it leaves out of each corpus.
     corpora = [TrainerCorpus(key, source, 1.0, 1.0, None) for key, source in sources.items()]

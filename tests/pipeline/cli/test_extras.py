@@ -17,10 +17,6 @@ from training.corpora.locations import location
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def _names(requirements: list[str]) -> set[str]:
-    return {re.split(r"[<>=\[]", one)[0] for one in requirements}
-
-
 def test_every_extra_that_a_message_names_is_one() -> None:
     files = [
         *ROOT.glob("*.md"),
@@ -38,15 +34,7 @@ def test_every_extra_that_a_message_names_is_one() -> None:
     assert {*re.findall(r"\w+", all_of_them)} == {"cptlaw", *named}
 
 
-def test_what_the_project_is_for_is_always_there() -> None:
-    always = {"torch", "transformers", "datasets", "accelerate", "deepspeed", "hydra-core", "wandb", "scipy"}
-    assert always <= _names(PROJECT["dependencies"])
-    assert "pytest" in _names(PROJECT["optional-dependencies"]["dev"])
-
-
-def test_without_an_extra_its_name_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_an_extra_its_name_is_said(monkeypatch, tmp_path: Path, capsys) -> None:
     for package in ("upath", "plotly", "gguf", "sklearn"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(CorpusError, match=r"^s3://a/b: URLs need universal-pathlib: pip install -e '\.\[urls\]'$"):

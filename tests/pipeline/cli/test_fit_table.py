@@ -32,7 +32,7 @@ def points() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def file(points: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(points: pd.DataFrame, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("stranger") / "any.csv"
     names = {"N": "params_b", "D": "tokens_b", "loss": "val_loss", "run": "name"}
     points.rename(columns=names).to_csv(path, index=False)
@@ -40,7 +40,7 @@ def file(points: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture(scope="module")
-def raw(points: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def raw(points: pd.DataFrame, tmp_path_factory) -> Path:
     """Two corpora, in a parquet file, in raw counts and percent."""
     path = tmp_path_factory.mktemp("stranger") / "two.parquet"
     table = points.assign(params=points["N"] * 1e9, tokens=points["D"] * 1e9, percent=100 * points["r"])
@@ -51,11 +51,11 @@ def raw(points: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+def wide(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
 
 
-def printed(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> list[str]:
+def printed(capsys, code: int, *words: str) -> list[str]:
     """The lines on standard output, or on standard error where the command must fail."""
     assert run(["fit", *words]) == code
     captured = capsys.readouterr()

@@ -22,7 +22,7 @@ RATIO = 0.45
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def made(tmp_path_factory) -> Study:
     """A fitted study of four runs of 40 steps, whose general loss may rise by 1.5%."""
     folder = tmp_path_factory.mktemp("made")
     states = {ratio: trainer_state(folder / f"r{ratio}", ratio) for ratio in (0.0, 0.3, 0.6, 0.9)}
@@ -51,7 +51,7 @@ def table(path: Path, last: int, change: Callable[[str, int], float] = lambda co
     return path
 
 
-def followed(study: Study, log: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Mapping, str]:
+def followed(study: Study, log: Path, capsys, *words: str) -> tuple[Mapping, str]:
     """What --json and the terminal say."""
     capsys.readouterr()
     assert run(["follow", str(study.folder), str(log), f"domain_ratio={RATIO}", "--json", *words]) == 0

@@ -36,7 +36,7 @@ def plain_study(folder: Path) -> Study:
 
 
 @pytest.fixture(scope="session")
-def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def confirmed(tmp_path_factory) -> Study:
     """The study as it should be."""
     return plain_study(tmp_path_factory.getbasetemp() / "plain")
 
@@ -67,7 +67,7 @@ def test_a_verb_given_too_early_names_the_first_step_that_is_left(study: Study, 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_that_is_no_name(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_is_no_name(name: str, tmp_path: Path, capsys) -> None:
     quoted = "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
     keys = ("corpora.domain", "model.name", "name")
     words = [f"studies={tmp_path / 'studies'}", f"data={tmp_path / 'data'}", *(f"{key}={quoted}" for key in keys)]
@@ -97,7 +97,7 @@ PLANNED: tuple[Change, ...] = (
 )
 
 
-def test_a_plan_of_a_stranger(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_of_a_stranger(study: Study, capsys) -> None:
     whole, before = study.plan_file.read_bytes(), everything(study.folder)
     lines = whole.splitlines(keepends=True)
     last_line = "cut off, its last line ends in "
@@ -134,7 +134,7 @@ WRONG_POINTS = (
 )
 
 
-def test_points_of_a_stranger(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_points_of_a_stranger(study: Study, capsys) -> None:
     points = sorted(study.runs.glob("continual*/points.jsonl"))[0]
     whole = points.read_text()
     (study.folder / "points.parquet").unlink()
@@ -164,7 +164,7 @@ ANSWERS: list[tuple[str, Change]] = [
 ]
 
 
-def test_an_answer_of_a_stranger(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_of_a_stranger(study: Study, capsys) -> None:
     for name, change in ANSWERS:
         path = study.folder / name
         whole = path.read_text()

@@ -7,7 +7,7 @@ from pipeline.cli.laws import COLUMNS
 from pipeline.cli.main import run
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def printed(capsys, *words: str) -> str:
     """What the command prints, its lines joined."""
     assert run(["laws", *words]) == 0
     return capsys.readouterr().out

@@ -25,7 +25,7 @@ GUIDE = (Path(__file__).parents[3] / "docs/guide.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Question]:
+def study(tmp_path_factory) -> tuple[Study, Question]:
     law = {"transfer-anchored": LawConfig()}
     study, question = make_study(tmp_path_factory.mktemp("studies"), bootstrap=2, law=law)
     (study.folder / "study.yaml").write_text(question_yaml(question))
@@ -79,7 +79,7 @@ def test_json_alone_is_on_standard_output(study: tuple[Study, Question], tmp_pat
     )
 
 
-def test_the_options_of_hydra(study: tuple[Study, Question], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_options_of_hydra(study: tuple[Study, Question], capsys) -> None:
     folder = str(study[0].folder)
     for words in (
         ["recommend", folder, "goal.tolerance=0.07", "--cfg", "job"],
@@ -119,7 +119,7 @@ def test_a_shell_completes_verbs_studies_and_keys(tmp_path: Path, monkeypatch, c
     assert completed("cptlaw plan experiment=qu") == ["experiment=quickstart"]
 
 
-def test_help_in_screens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_in_screens(capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     shown = {}
     for words in ((), ("goal",), ("all",), ("pretrain.steps",), ("experiment=own",)):

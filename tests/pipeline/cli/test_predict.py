@@ -23,7 +23,7 @@ KEPT = Path(__file__).parents[3] / "docs/results/base-model-medical"
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory) -> Study:
     """A kept study, fitted with one law and answered again."""
     folder = tmp_path_factory.mktemp("studies") / "kept"
     shutil.copytree(KEPT, folder)
@@ -120,7 +120,7 @@ def test_runs_that_the_fits_have_not_read_are_counted(study: Study, tmp_path: Pa
 
 
 @pytest.fixture(scope="module")
-def parted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def parted(tmp_path_factory) -> Path:
     """A kept study of six domains, parted: `known` has three, code.csv a run of the smallest model on a fourth."""
     folder, kept = tmp_path_factory.mktemp("parted"), KEPT.parent / "dcpt-six-small"
     table, points = parquet.read_table(kept / "points.parquet"), points_of(kept / "points.parquet")

@@ -40,8 +40,7 @@ INT, TERM = signal.SIGINT, signal.SIGTERM
 # One handler answers both from the first line on; each import meets one of them.
 @pytest.mark.parametrize(
     ("module", "number"),
-    [("rich.console", INT), ("pipeline.cli.verbs", TERM), ("hydra", INT), ("pipeline.question.validation", TERM)]
-    + [("scipy", INT), ("scipy", TERM)],
+    [("rich.console", INT), ("pipeline.cli.verbs", TERM), ("scipy", INT)],
 )
 def test_a_command_that_is_stopped_while_it_loads(module: str, number: int, tmp_path: Path) -> None:
     words = ["plan", "experiment=quickstart", f"studies={tmp_path}", f"data={tmp_path / 'data'}"]
@@ -53,8 +52,7 @@ def test_a_command_that_is_stopped_while_it_loads(module: str, number: int, tmp_
 
 @pytest.mark.parametrize(
     ("module", "number"),
-    [("pipeline.launch.work", INT), ("pipeline.launch.work", TERM), ("hydra", TERM)]
-    + [("pipeline.question.validation", INT)],
+    [("pipeline.launch.work", TERM), ("pipeline.question.validation", INT)],
 )
 def test_a_worker_that_is_stopped_while_it_loads(module: str, number: int, tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(question_yaml(read_question(["experiment=quickstart"])))

@@ -5,7 +5,6 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from pipeline.cli.main import run
@@ -34,7 +33,7 @@ def test_the_cost_of_a_missing_study_is_printed(tmp_path: Path, capsys, monkeypa
     assert not (tmp_path / "studies").exists()
 
 
-def test_run_takes_every_step_and_trains_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_takes_every_step_and_trains_once(tmp_path: Path, monkeypatch) -> None:
     taken: list[str] = []
     question = read_question(["experiment=autoscale-small", "tables.run=true", f"studies={tmp_path}"])
 
@@ -55,7 +54,7 @@ def test_run_takes_every_step_and_trains_once(tmp_path: Path, monkeypatch: pytes
     assert taken == ["recommend", "confirm"]
 
 
-def test_kept_points_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kept_points_are_enough(tmp_path: Path, capsys) -> None:
     question = read_question(["experiment=dcpt-six-installed", "corpora.domains=[code]"])
     kept = tmp_path / "kept"
     kept.mkdir()
