@@ -1,4 +1,4 @@
-"""Engines: how a model is computed, the faster one for a shape on this machine, and the record of that choice.
+"""Engines: how a model is computed, which one a shape gets on this machine, and the record of that choice.
 
 The name of an engine is an attention implementation of transformers, sdpa or eager, and perhaps -compiled or -chunked.
 """
@@ -6,7 +6,6 @@ The name of an engine is an attention implementation of transformers, sdpa or ea
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 import os
@@ -18,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import torch
 from transformers import PreTrainedModel
 
@@ -31,14 +29,10 @@ from training.model import CAUSAL, build_model, has_linear_head
 from training.objectives import Losses
 from training.parameters import model_size
 from training.spec import Execution, RunSpec
-from training.timing import step_seconds, training_step
 
-COMPILING_PAYS = 100.0
-"""Seconds of training without compiling from which compiling is tried: it takes 20 to 45 s a shape on a slow core."""
-MEASURING_SECONDS = 6.0
-"""About how long an engine is measured, without compiling."""
-BYTES_A_PARAMETER = 16
-"""Weight, gradient and both moments in fp32."""
+COMPILING_PAYS = 5e12
+"""FLOPs of training ahead of a thread from which compiling pays: 100 s at the 50 to 70 GFLOP/s of small models without
+it. It takes 20 to 45 s a shape on a slow core, and makes each step 1.15 to 2 times as fast."""
 _MOST_SHARED = 4
 
 
@@ -48,8 +42,6 @@ class EngineChoice:
 
     engine: str
     """Its name."""
-    measured: dict[str, int] = dataclasses.field(default_factory=dict)
-    """Engine -> training tokens a second; 0 where it could not be measured."""
 
 
 def build_engine(
@@ -181,12 +173,12 @@ def _compiled_by_layer(blocks: list[torch.nn.Module]) -> Callable[..., torch.Ten
 
 def choose_engine(
     spec: RunSpec, execution: Execution, folder: Path, tokens_ahead: int = 0, begun: str | None = None
-) -> EngineChoice:
+) -> str:
     """The engine that a run uses: as given, or for "auto" the one kept in `folder` for its shape and this machine.
 
-    On a GPU layers are compiled, and the head works in chunks. On a CPU the first run of a shape chooses: attention by
-    sequence length, and compiled code if the tokens ahead pay for compiling and it is then faster; where compiling did
-    not pay then, a later run for which it does measures it. Sharded models are not compiled.
+    On a GPU layers are compiled, and the head works in chunks. On a CPU the first run of a shape chooses for all:
+    attention by sequence length, and compiled code if the tokens ahead pay for it; where they did not, a later run for
+    which they do chooses anew. Sharded models are not compiled.
 
     Args:
         spec, execution: the run, and how it is executed.
@@ -195,45 +187,24 @@ def choose_engine(
         begun: engine that the run was begun with on this machine: a resumed run must not change its arithmetic.
     """
     if execution.engine != "auto":
-        return EngineChoice(execution.engine)
+        return execution.engine
     batch = execution.parallel.micro_batch(spec.global_batch, execution.micro_batch)
     plain, threads = plain_engine(spec, batch, gpu=torch.cuda.is_available()), execution.threads
     if execution.parallel.kind in SHARDED:
-        return EngineChoice(plain)
+        return plain
     if begun or torch.cuda.is_available():
-        return EngineChoice(begun or "sdpa-compiled")
+        return begun or "sdpa-compiled"
+    flops = max(tokens_ahead, spec.tokens) * model_size(spec.model, spec.sequence_length).flops_per_token
+    pays, can_compile = flops > COMPILING_PAYS * threads, "-" not in plain and shutil.which(os.getenv("CXX", "g++"))
+    chosen = f"{plain}-compiled" if pays and can_compile else plain
     key = [spec.model, spec.precision, batch, spec.sequence_length, threads, device_name(), torch.__version__]
-    path, compiled = folder / f"{json_hash(key, digest_size=8)}.json", f"{plain}-compiled"
-    kept = read_record(path, EngineChoice) if path.exists() else None
-    measured = dict(kept.measured) if kept else {plain: round(measured_speed(spec, plain, batch, threads) or 0)}
-    seconds = max(tokens_ahead, spec.tokens) / measured[plain] if measured.get(plain) else 0.0
-    can_compile = "-" not in plain and shutil.which(os.environ.get("CXX", "g++"))
-    if compiled not in measured and seconds > COMPILING_PAYS and can_compile:
-        measured[compiled] = round(measured_speed(spec, compiled, batch, threads) or 0)
-    elif kept:
+    path = folder / f"{json_hash(key, digest_size=8)}.json"
+    kept = read_record(path, EngineChoice).engine if path.exists() else None
+    if kept in (chosen, f"{plain}-compiled"):
         return kept
-    choice = EngineChoice(max(measured, key=measured.__getitem__), measured)
     folder.mkdir(parents=True, exist_ok=True)
-    (write_whole if kept else write_new)(path, json.dumps(dataclasses.asdict(choice), indent=2) + "\n")
-    return read_record(path, EngineChoice)
-
-
-def measured_speed(
-    spec: RunSpec, engine: str, batch: int, threads: int, limit: float = MEASURING_SECONDS
-) -> float | None:
-    """Training tokens a second of this process, updates included, measured in about `limit` seconds beside compiling.
-
-    None where memory or time is too short for a sound measurement.
-    """
-    needed = BYTES_A_PARAMETER * model_size(spec.model, spec.sequence_length).total
-    if needed > psutil.virtual_memory().available:
-        return None
-    # Of a large model each engine that is measured would keep a copy; only compiled code is worth keeping.
-    compiled = engine.endswith("-compiled")
-    step = training_step(*(shared_engine if compiled else build_engine)(spec, engine, threads), spec, batch)
-    seconds = step_seconds(step, batch, spec.sequence_length, limit, whole=compiled)
-    speed = batch * spec.sequence_length / seconds if seconds else 0.0
-    return speed if speed > 1 else None
+    (write_whole if kept else write_new)(path, json.dumps({"engine": chosen}) + "\n")
+    return read_record(path, EngineChoice).engine
 
 
 def fast_precisions() -> list[str]:

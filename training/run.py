@@ -7,7 +7,7 @@ import gc
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -261,15 +261,14 @@ def _train_within_memory(
         state = resumable_state(spec, folder) if group.first else None
         with answering(at_once=alone):
             begun = _begun_with(folder) if state else None
-            chosen = group.broadcast(partial(choose_engine, spec, fitting, folders.engines, tokens_ahead, begun))
-        facts = {name: value for name, value in asdict(chosen).items() if value}
-        facts |= {"parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
+            engine = group.broadcast(partial(choose_engine, spec, fitting, folders.engines, tokens_ahead, begun))
+        facts = {"engine": engine, "parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
         facts |= {"micro_batch": fitting.micro_batch, "from_step": step_of(state) if state else 0}
         run.note(**facts | {"precision": spec.precision, "device": device_name()})
         built = None
         try:
             with answering(at_once=alone):
-                built = build_run(spec, folders, chosen.engine, execution.threads, group)
+                built = build_run(spec, folders, engine, execution.threads, group)
             train(
                 spec, folder, manifest=folders.manifest, start=folders.start, network=built[0], losses=built[1],
                 reference=built[2], execution=fitting, check=partial(run.check, stop), group=group, log=log,

@@ -1,9 +1,10 @@
-"""Time of a training step, measured in seconds whatever the model."""
+"""Training speed of this process, measured in some seconds whatever the model."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
@@ -11,16 +12,17 @@ from transformers import PreTrainedModel
 
 from training.devices.group import ALONE, Parallel
 from training.devices.placement import place_model
+from training.engines import build_engine
 from training.objectives import Losses
 from training.spec import RunSpec
 
-_LEAST_TOKENS = 16
+_LEAST_TOKENS, _REPEATED = 16, 5
 
 
-def training_step(
+def step_parts(
     network: PreTrainedModel, losses: Losses, spec: RunSpec, batch: int, parallel: Parallel | None = None
-) -> Callable[[int, int], object]:
-    """The step of the training loop, with its update, on random tokens: a function of sequences and tokens of each."""
+) -> tuple[Callable[[int, int], object], Callable[[], object]]:
+    """The parts of a step of the training loop, on random tokens: gradient, of sequences and tokens of each; update."""
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.fill_(0.01)  # The time of some values, like denormal ones, is another.
@@ -30,58 +32,41 @@ def training_step(
         network.config.get_text_config().vocab_size, size, generator=torch.Generator().manual_seed(0)
     )
 
-    def step(sequences: int, length: int) -> None:
+    def gradient(sequences: int, length: int) -> None:
         part = tokens[:sequences, ..., : length + causal]
         devices.gradient(part, part.numel())
-        float(devices.update(0.0))  # waits for a GPU
 
-    return step
+    return gradient, lambda: float(devices.update(0.0))  # waits for a GPU
 
 
-def step_seconds(
-    step: Callable[[int, int], object], batch: int, length: int, limit: float, *, whole: bool = False
-) -> float | None:
-    """Seconds of a step on a batch: the median of up to five after the first.
+def measured_speed(spec: RunSpec, engine: str, batch: int, threads: int, limit: float) -> float | None:
+    """Training tokens a second of this process, updates included, measured in about `limit` seconds.
 
-    A few tokens are timed first, then as many as there is time for. Where that is not the whole batch, the line through
-    both gives its time, since an update takes as long however many tokens a step has.
-
-    Args:
-        step: takes sequences, and tokens of each.
-        batch, length: sequences of the batch, tokens of each.
-        limit: seconds that all steps together take, about.
-        whole: time the whole batch only, as compiled code is made for one shape, at its first call.
+    A gradient of a few tokens is timed first, then one of as many as there is time for. Of a batch that takes longer
+    its time is in proportion.
 
     Returns:
-        None where `limit` or noise leaves the time unknown.
+        None where `limit` is too short for a sound measurement.
     """
-    total = batch * length
-    tokens = total if whole else min(_LEAST_TOKENS, total)
-    times: dict[int, float] = {}
+    length, total = spec.sequence_length, batch * spec.sequence_length
+    gradient, update = step_parts(*build_engine(spec, engine, threads), spec, batch)
+    few = min(_LEAST_TOKENS, length)
+    gradient(1, few)  # loads kernels
+    if (shortest := _median_seconds(partial(gradient, 1, few), 0.0)) > limit / 2:
+        return None
+    tokens = min(max(few, int(few * limit / (4 * shortest))), total)
+    sequences, length = max(1, tokens // length), min(tokens, length)
+    of_gradient = _median_seconds(partial(gradient, sequences, length), limit / 2) * total / (sequences * length)
+    update()  # makes the moments
+    speed = total / (of_gradient + _median_seconds(update, limit / 4))
+    return speed if speed > 1 else None
 
-    def timed() -> float:
+
+def _median_seconds(act: Callable[[], object], limit: float) -> float:
+    """Median time of an act that is done once, or more often within so many seconds."""
+    took: list[float] = []
+    while not took or (len(took) < _REPEATED and sum(took) + took[-1] <= limit):
         before = time.perf_counter()
-        step(max(1, tokens // length), min(tokens, length))
-        return time.perf_counter() - before
-
-    first = timed()  # loads kernels, or compiles
-    if tokens < total and first > limit / 2:
-        return None
-    start = time.perf_counter()
-    while True:
-        times[tokens] = timed()
-        # A step takes no longer than in proportion to its tokens; half of the time is for repetitions.
-        growth = int((limit - (time.perf_counter() - start)) / (2 * times[tokens]))
-        if tokens == total or (growth < 2 and len(times) > 1):
-            break
-        tokens = min(tokens * max(growth, 4), total)
-        tokens -= tokens % length if tokens > length else 0
-    repeated: list[float] = []
-    while len(repeated) < 5 and time.perf_counter() - start + times[tokens] <= limit:
-        repeated.append(timed())
-    seconds, least = median(repeated or [times[tokens]]), min(times)
-    if tokens == total:
-        return seconds
-    if seconds < 1.2 * times[least]:
-        return None
-    return seconds + (seconds - times[least]) / (tokens - least) * (total - tokens)
+        act()
+        took.append(time.perf_counter() - before)
+    return median(took)

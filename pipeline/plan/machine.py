@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from statistics import mean
 
 import psutil
@@ -23,6 +24,8 @@ SECONDS = 20.0
 """What measuring a machine takes, about, beside building the models."""
 BUSY, _LOOK_SECONDS = 50.0, 0.3
 """Percent of the cores that others use from which a line warns."""
+_BYTES_A_PARAMETER = 16
+"""Weight, gradient and both moments in fp32."""
 
 
 def needs_measurement(context: Context) -> bool:
@@ -67,20 +70,20 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     """
     if not needs_measurement(context):
         return
-    known = _known(context)
-    question, study, configured = context.question, context.study, context.question.precision != "auto"
     from training.engines import device_name, fast_precisions  # they load torch
 
-    target, threads, parallel = question.model.name, question.launcher.threads, question.parallel
+    question, known, target = context.question, _known(context), context.question.model.name
+    configured = question.precision != "auto"
     precisions = [question.precision] if configured else fast_precisions()
-    unmeasured: dict[str, int] = {} if configured else {"fp32": 0, "bf16": 0}
-    names = _unmeasured_models(context, known)
+    measured: dict[str, int] = {} if configured else {"fp32": 0, "bf16": 0}
+    names, speeds, tried = _unmeasured_models(context, known), {}, []
     if known:
-        precisions, unmeasured = [known.precision], known.measured
+        precisions, measured, speeds, tried = [known.precision], known.measured, known.speeds, known.tried
     if gpus():
-        Machine(precisions[-1], {}, unmeasured, device_name()).write(study)
+        Machine(precisions[-1], {}, measured, device_name()).write(context.study)
         log(f"precision: {precisions[-1]}, by what {device_name()} has instructions for")
         return
+    parallel, threads = question.parallel, question.launcher.threads
     together = workers(question) * parallel.processes
     side_by_side = f", in {together} processes at once" if together > 1 else ""
     models = f"{len(names)} models" if len(names) > 1 else names[0]
@@ -90,48 +93,44 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
         log(f"this machine is busy, {busy:.0f}% of its cores: {low}")
     limit = SECONDS / (len(precisions) + len(names) - 1)
     with spawned_processes(together) as pool:
-
-        def speed(name: str, precision: str) -> float:
-            shape, batch = shape_of(context, context.models[name]), question.target.global_batch
-            spec = RunSpec(
-                "continual", shape, Initial(), {}, {}, question.sequence_length, batch, steps=1, schedule=(),
-                optimizer=question.optimizer, precision=precision, objective=question.objective,
-            )  # fmt: skip
-            given, limit_of_one = question.launcher.micro_batch, process_memory(question)
-            batch = fitted(spec, parallel, given, question.engine, limit_of_one, gpu=False).micro_batch
-            return _speed_of_process(spec, batch, threads, limit, together, pool)
-
-        of_target = {} if known else {precision: speed(target, precision) for precision in precisions}
-        measured = {precision: round(of_precision) for precision, of_precision in of_target.items()}
-        precision = max(measured, key=measured.__getitem__) if measured and all(measured.values()) else precisions[-1]
-        own = {target: of_target[precision]} if of_target else {}
-        of_model = {name: own[name] if name in own else speed(name, precision) for name in names}
-    of_worker = {name: round(each * parallel.processes) for name, each in of_model.items() if each}
+        speed = partial(_process_speed, context, limit=limit, pool=pool, together=together)
+        of_target = {each: speed(target, each) for each in precisions} if target in names else {}
+        sound = bool(of_target) and all(of_target.values())
+        precision = max(of_target, key=of_target.__getitem__) if sound else precisions[-1]
+        of_model = {name: of_target[precision] if name == target else speed(name, precision) for name in names}
     # A forward pass has a third of a step's FLOPs.
-    speeds = {name: Speed(training, 3 * training) for name, training in of_worker.items()}
-    speeds, tried = (known.speeds | speeds, [*known.tried, *names]) if known else (speeds, names)
-    Machine(precision, speeds, unmeasured | measured, device_name(), tried).write(study)
-    if known:
-        return
-    listed = ", ".join(f"{name} {value:,} tokens/s" if value else f"{name} ?" for name, value in measured.items())
-    why = "" if all(measured.values()) else f"; ?: memory, or the {limit:.0f} s of a measurement, did not suffice"
-    log(f"precision: {precision} ({listed} on {threads} thread{'s' * (threads > 1)}, {target}, not compiled{why})")
+    of_worker = {name: round(each * parallel.processes) for name, each in of_model.items() if each}
+    speeds = speeds | {name: Speed(training, 3 * training) for name, training in of_worker.items()}
+    new = {} if known else {name: round(of_precision) for name, of_precision in of_target.items()}
+    Machine(precision, speeds, measured | new, device_name(), [*tried, *names]).write(context.study)
+    if new:
+        listed = ", ".join(f"{name} {value:,} tokens/s" if value else f"{name} ?" for name, value in new.items())
+        why = "" if all(new.values()) else f"; ?: memory, or the {limit:.0f} s of a measurement, did not suffice"
+        log(f"precision: {precision} ({listed} on {threads} thread{'s' * (threads > 1)}, {target}, not compiled{why})")
 
 
-def _speed_of_process(
-    spec: RunSpec, batch: int, threads: int, limit: float, together: int, pool: ProcessPoolExecutor
+def _process_speed(
+    context: Context, name: str, precision: str, limit: float, pool: ProcessPoolExecutor, together: int
 ) -> float:
     """Tokens a second of one process while so many measure at once, as training does; 0: it is not known."""
-    from training.engines import BYTES_A_PARAMETER, measured_speed  # they load torch
+    from training.timing import measured_speed  # it loads torch
 
-    bytes_of_one = BYTES_A_PARAMETER * model_size(spec.model, spec.sequence_length).total
-    together = min(together, psutil.virtual_memory().available // bytes_of_one)
-    arguments = (spec, plain_engine(spec, batch, gpu=False), batch, threads, limit)
-    if together <= 1:
-        return measured_speed(*arguments) or 0.0
+    question = context.question
+    spec = RunSpec(
+        "continual", shape_of(context, context.models[name]), Initial(), {}, {}, question.sequence_length,
+        question.target.global_batch, steps=1, schedule=(), optimizer=question.optimizer, precision=precision,
+        objective=question.objective,
+    )  # fmt: skip
+    given, memory = question.launcher.micro_batch, process_memory(question)
+    batch = fitted(spec, question.parallel, given, question.engine, memory, gpu=False).micro_batch
+    arguments = (spec, plain_engine(spec, batch, gpu=False), batch, question.launcher.threads, limit)
+    bytes_of_one = _BYTES_A_PARAMETER * model_size(spec.model, spec.sequence_length).total
+    possible = min(together, psutil.virtual_memory().available // bytes_of_one)
+    if possible <= 1:
+        return measured_speed(*arguments) or 0.0 if possible else 0.0
     try:
         with started_quietly():
-            futures = [pool.submit(measured_speed, *arguments) for _ in range(together)]
+            futures = [pool.submit(measured_speed, *arguments) for _ in range(possible)]
         speeds = [future.result() or 0.0 for future in futures]
     except BrokenProcessPool:  # One was killed, as when memory runs out.
         return 0.0

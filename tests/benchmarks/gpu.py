@@ -25,6 +25,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import Source, TokenizerChoice, tokenise_corpora
@@ -37,12 +38,13 @@ from training.devices.single import Devices
 from training.engines import build_engine, device_name
 from training.evaluation_steps import EvaluationPolicy
 from training.model import build_model
+from training.objectives import Losses
 from training.parameters import model_size, peak_flops
 from training.run import RunFolders, run_once
 from training.schedule import Piece
 from training.spec import Execution, Initial, Parallel, RunSpec
 from training.telemetry import peak_memory
-from training.timing import training_step
+from training.timing import step_parts
 
 SHAPES = {
     name: {"model_type": "qwen2", "bos_token_id": None, "eos_token_id": 0, "pad_token_id": None}
@@ -238,6 +240,19 @@ def _kill_and_resume(shape: str, out: Path) -> Facts:
     return {"exit_code": str(process.exitcode), "points": len(whole), "largest_relative_difference": worst}
 
 
+def _step_of(
+    network: PreTrainedModel, losses: Losses, spec: RunSpec, batch: int, parallel: Parallel | None = None
+) -> Callable[[int, int], None]:
+    """A whole step of so many sequences of a length; arguments as of `step_parts`."""
+    gradient, update = step_parts(network, losses, spec, batch, parallel)
+
+    def step(sequences: int, length: int) -> None:
+        gradient(sequences, length)
+        update()
+
+    return step
+
+
 def _train(spec: RunSpec, folder: Path, data: Path) -> None:
     folders = RunFolders(folder, Manifest.open(data), folder / "engines")
     run_once(spec, folders, Execution(engine="sdpa", resume_every=3), log=lambda _: None)
@@ -249,7 +264,7 @@ def _memory(shape: str, asked: argparse.Namespace, checkpointing: bool) -> Facts
     batch, engine = max(asked.batch // 8, 1), "sdpa-chunked"
     spec = spec_of(shape, asked.length, batch)
     network, losses = build_engine(spec, engine, 1)
-    step = training_step(network, losses, spec, batch, parallel)
+    step = _step_of(network, losses, spec, batch, parallel)
     for _ in range(4):
         step(batch, asked.length)
     formula = memory_of(spec, parallel, batch, engine, gpu=GPU)
@@ -281,7 +296,7 @@ def _set_graphs(wanted: bool) -> None:
 def _trace(shape: str, batch: int, length: int, out: Path) -> Facts:
     """A trace of two steps for a browser, and its longest operations."""
     spec = spec_of(shape, length, max(batch, 1))
-    step = training_step(*build_engine(spec, _engine(), 1), spec, spec.global_batch)
+    step = _step_of(*build_engine(spec, _engine(), 1), spec, spec.global_batch)
     step(spec.global_batch, length)
     with torch.profiler.profile() as profile:
         for _ in range(2):
@@ -300,7 +315,7 @@ def _utilisation(shape: str, engine: str, batch: int, length: int, graphs: bool 
     while True:
         try:
             spec = spec_of(shape, length, batch)
-            step = training_step(*build_engine(spec, engine, torch.get_num_threads()), spec, batch)
+            step = _step_of(*build_engine(spec, engine, torch.get_num_threads()), spec, batch)
             start = time.perf_counter()
             step(batch, length)
             first = time.perf_counter() - start
@@ -352,7 +367,7 @@ def _processes(shape: str, count: int, length: int, graphs: bool) -> Facts:
 def _one_of_many(shape: str, length: int, graphs: bool, batch: int = 16) -> float:
     spec = spec_of(shape, length, batch)
     _set_graphs(graphs)
-    step = training_step(*build_engine(spec, _engine(), 1), spec, batch)
+    step = _step_of(*build_engine(spec, _engine(), 1), spec, batch)
     for _ in range(4):
         step(batch, length)
     _ready.wait(timeout=200)

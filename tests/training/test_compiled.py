@@ -1,7 +1,6 @@
 """Compiled engines: the losses of plain code, within documents and with several processes."""
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 
@@ -9,9 +8,8 @@ import pytest
 
 from tests.training.runs import all_done, in_process, losses_of, together, train_run
 from training.devices.group import ALONE, Group, Parallel, join, leave
-from training.engines import choose_engine
 from training.run import Exit
-from training.spec import Execution, RunSpec
+from training.spec import RunSpec
 
 # Each shape is compiled for some ten seconds.
 pytestmark = pytest.mark.slow
@@ -71,16 +69,3 @@ def test_what_a_killed_compiler_left_is_compiled_again(apart, manifest, base):
         os.truncate(library, [0, 40, library.stat().st_size // 2, library.stat().st_size - 1][number % 4])
     assert in_process(_alone, [(apart, base / "after", "eager-compiled")], manifest.folder) == 0
     assert losses_of(base / "after") == losses_of(base / "eager-compiled")
-
-
-def _choose(spec: RunSpec, folder: Path) -> None:
-    choose_engine(spec, Execution(), folder, tokens_ahead=10**12)
-
-
-def test_compiling_is_no_part_of_a_compiled_engines_speed(apart, tmp_path):
-    assert in_process(_choose, apart, tmp_path) == 0
-    (file,) = tmp_path.glob("*.json")
-    record = json.loads(file.read_text())
-    # It takes seconds, a thousand times a step.
-    assert record["measured"]["eager-compiled"] > record["measured"]["eager"] / 10
-    assert record["engine"] == max(record["measured"], key=record["measured"].get)

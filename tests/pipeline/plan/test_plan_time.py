@@ -70,34 +70,23 @@ def test_runs_that_are_done_say_how_fast_others_of_their_shape_are(tmp_path: Pat
 
 
 def test_the_first_run_of_a_shape_chooses_its_engine_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    def chosen(folder: str, tokens_ahead: int = 0, execution: Execution = Execution(), **options: str) -> str:  # noqa: B008
+        return choose_engine(spec, execution, tmp_path / folder, tokens_ahead, **options)
 
-    def measured_speed(_: object, engine: str, *__: object) -> float | None:
-        asked.append(engine)
-        return {"eager": 100.0, "eager-compiled": 300.0}[engine]
-
-    monkeypatch.setattr("training.engines.measured_speed", measured_speed)
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/g++")
-    spec = planned(tmp_path, *ONE_MODEL)[2][0].spec
-    # Compiling takes longer than a run of some seconds.
-    few = dataclasses.replace(spec, steps=1)
-    assert choose_engine(few, Execution(), tmp_path / "few").engine == "eager"
-    choice = choose_engine(few, Execution(), tmp_path / "many", tokens_ahead=10**6)
-    assert (choice.engine, choice.measured) == ("eager-compiled", {"eager": 100, "eager-compiled": 300})
-    assert choose_engine(few, Execution(), tmp_path / "many") == choice
-    assert asked == ["eager", "eager", "eager-compiled"]
+    spec = dataclasses.replace(planned(tmp_path, *ONE_MODEL)[2][0].spec, steps=1)
+    # Compiling takes longer than a run of some seconds. Of this shape 1e7 tokens are some 200 s of a thread.
+    assert chosen("few") == "eager"
+    assert chosen("many", 10**7) == chosen("many") == "eager-compiled"
+    assert chosen("two threads", 10**7, Execution(threads=2)) == "eager"
     # A shape whose short runs came first is compiled once long ones follow; a run that is resumed goes on as it began.
-    assert choose_engine(few, Execution(), tmp_path / "few", tokens_ahead=10**6) == choice
-    assert choose_engine(few, Execution(), tmp_path / "few").engine == "eager-compiled"
-    assert choose_engine(few, Execution(), tmp_path / "few", begun="eager").engine == "eager"
-    assert asked[3:] == ["eager-compiled"]
-    # Without a compiler, a known speed or whole models nothing is compiled.
+    assert chosen("few", 10**7) == chosen("few") == "eager-compiled"
+    assert chosen("few", begun="eager") == "eager"
+    # Without a compiler, or of sharded models, nothing is compiled.
     monkeypatch.setattr("shutil.which", lambda _: None)
-    assert choose_engine(spec, Execution(), tmp_path / "no compiler").engine == "eager"
-    sharded = Execution(parallel=Parallel("fsdp2", 2))
-    assert choose_engine(dataclasses.replace(spec, sequence_length=1024), sharded, tmp_path).engine == "sdpa"
-    monkeypatch.setattr("training.engines.measured_speed", lambda *_: None)
-    assert choose_engine(spec, Execution(), tmp_path / "unknown").engine == "eager"
+    assert chosen("no compiler", 10**7) == "eager"
+    spec = dataclasses.replace(spec, sequence_length=1024)
+    assert chosen("sharded", 10**7, Execution(parallel=Parallel("fsdp2", 2))) == "sdpa"
 
 
 ONE_MODEL = ["ladder=[]", "model=qwen2-0.05m", "mixture.domain_ratio=[0.25,0.5,1]", "launcher.workers=2"]
@@ -133,7 +122,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         asked[spec.precision] += 1
         return {"fp32": 10.2, "bf16": 20.0}[spec.precision]
 
-    monkeypatch.setattr("training.engines.measured_speed", measured_speed)
+    monkeypatch.setattr("training.timing.measured_speed", measured_speed)
     monkeypatch.setattr("training.engines.fast_precisions", lambda: ["fp32", "bf16"])
     return asked
 
@@ -196,6 +185,14 @@ def test_a_machine_is_measured_again_where_that_is_asked_for(tmp_path, measured:
     assert "remeasure: false" in question_yaml(read_question([*WORDS, "remeasure=true"]))
 
 
+def test_a_model_that_memory_does_not_hold_is_not_measured(tmp_path, measured: Counter[str], monkeypatch) -> None:
+    monkeypatch.setattr("pipeline.plan.machine._BYTES_A_PARAMETER", 10**12)
+    precision, machine = measure(tmp_path, "precision=fp32")
+    assert machine is not None
+    assert (precision, machine.speeds, machine.measured) == ("fp32", {}, {"fp32": 0})
+    assert not measured
+
+
 @pytest.mark.parametrize(("busy", "count"), [(80.0, 1), (20.0, 0)])
 def test_a_busy_machine_is_said(busy: float, count: int, tmp_path, measured: Counter[str], monkeypatch) -> None:
     monkeypatch.setattr("pipeline.plan.machine.psutil.cpu_percent", lambda seconds: busy)
@@ -209,9 +206,7 @@ def test_a_busy_machine_is_said(busy: float, count: int, tmp_path, measured: Cou
 def test_two_measured_speeds_overrule_what_the_processor_has(
     fp32: float | None, bf16: float | None, chosen: str, tmp_path: Path, measured: Counter[str], monkeypatch
 ) -> None:
-    monkeypatch.setattr(
-        "training.engines.measured_speed", lambda spec, *_: {"fp32": fp32, "bf16": bf16}[spec.precision]
-    )
+    monkeypatch.setattr("training.timing.measured_speed", lambda spec, *_: {"fp32": fp32, "bf16": bf16}[spec.precision])
     precision, machine = measure(tmp_path, "precision=auto")
     assert machine
     assert (precision, machine.measured) == (chosen, {"fp32": round(fp32 or 0), "bf16": round(bf16 or 0)})
