@@ -122,24 +122,15 @@ def attempt(
     die_at: tuple[str, int] | None = None,
     *,
     after: float | None = None,
-    lines: int | None = None,
 ) -> int | None:
-    """Exit code of a process that trains, killed after some seconds or some lines of domain weights."""
+    """Exit code of a process that trains, killed at a place of `_die_inside` or after some seconds."""
     process = FORKS.Process(target=_train, args=(spec, folder, manifest.folder, reference, die_at))
     process.start()
     if after is not None:
         time.sleep(after)
         process.kill()
-    if lines is not None:
-        while process.is_alive() and _lines(folder / PATH) < lines:
-            time.sleep(0.001)
-        process.kill()
     process.join()
     return process.exitcode
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def _train(spec: RunSpec, folder: Path, manifest: Path, reference: Path | None, die_at: tuple[str, int] | None) -> None:
@@ -166,7 +157,7 @@ def _die_inside(place: str, call: int) -> None:
         "state": (training.checkpoints.pieces, "save_file", False),
         "state written": (training.checkpoints.pieces, "save_file", True),
         "state rename": (training.checkpoints.folder.os, "rename", False),
-        "checkpoint marker": (training.checkpoints.folder, "write_whole", False),
+        "marker": (training.checkpoints.folder, "write_whole", False),
         "before a line": (training.group_dro, "append_flushed", False),
         "after a line": (training.group_dro, "append_flushed", True),
         "cut": (training.group_dro, "cut_lines", True),

@@ -22,21 +22,22 @@ from training.model import CAUSAL, build_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*grad attribute of a Tensor that is not a leaf:UserWarning")
 LENGTH = 16
+TINY = SHAPE | {"vocab_size": 64}
 SHAPES = {
-    "qwen2": SHAPE,
-    "qwen3": SHAPE | {"model_type": "qwen3", "head_dim": 8},
-    "llama": SHAPE | {"model_type": "llama"},
-    "gpt2": {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": None, "eos_token_id": 0},
-    "gemma3": SHAPE
+    "qwen2": TINY,
+    "qwen3": TINY | {"model_type": "qwen3", "head_dim": 8},
+    "llama": TINY | {"model_type": "llama"},
+    "gpt2": TINY | {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2},
+    "gemma3": TINY
     | {"model_type": "gemma3_text", "head_dim": 8, "num_hidden_layers": 2, "sliding_window": 8}
     | {"layer_types": ["sliding_attention", "full_attention"]},
 }
-shapes = pytest.mark.parametrize("shape", [one | {"vocab_size": 64} for one in SHAPES.values()], ids=list(SHAPES))
+shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
 WINDOW = [((1, 1, LENGTH, LENGTH), False)]
 
 
-def _tokens() -> torch.Tensor:
-    return torch.randint(0, 64, (3, LENGTH + 1), generator=torch.Generator().manual_seed(0))
+def _tokens(length: int = LENGTH) -> torch.Tensor:
+    return torch.randint(1, 64, (3, length + 1), generator=torch.Generator().manual_seed(0))
 
 
 def _compile(model: PreTrainedModel, backend: Callable[..., Any]) -> None:
@@ -54,15 +55,21 @@ def test_attention_has_no_mask_but_a_windows_and_gives_the_losses_of_transformer
         return attention(*given, attn_mask=attn_mask, is_causal=is_causal, **options)
 
     monkeypatch.setattr(functional, "scaled_dot_product_attention", watched)
-    ours = objectives.sequence_losses(build_model(shape, CAUSAL, seed=0), _tokens(), "fp32")
+    ours, theirs = (build_model(shape, attention, seed=0) for attention in (CAUSAL, "sdpa"))
+    losses = objectives.sequence_losses(ours, _tokens(), "fp32")
     assert seen == (WINDOW if "sliding_window" in shape else []) + [(None, True)]
-    assert torch.equal(ours, objectives.sequence_losses(build_model(shape, "sdpa", seed=0), _tokens(), "fp32"))
+    assert torch.equal(losses, objectives.sequence_losses(theirs, _tokens(), "fp32"))
+    tokens = _tokens()
+    tokens[0, [3, 4, 11]] = tokens[1, 7] = 0
+    apart = [objectives.sequence_losses(model, tokens, "fp32", end_of_text=0) for model in (ours, theirs)]
+    torch.testing.assert_close(*apart)
+    assert not torch.allclose(apart[0][:2], objectives.sequence_losses(ours, tokens, "fp32")[:2])
 
 
 @pytest.mark.slow
-@shapes
-def test_compiled_layers_attend_without_a_mask_too(shape) -> None:
-    seen = []
+@pytest.mark.parametrize("kind", ["qwen2", "gemma3"])
+def test_compiled_layers_attend_without_a_mask_too(kind) -> None:
+    shape, seen = SHAPES[kind], []
 
     def backend(graph: torch.fx.GraphModule, _):
         for node in graph.graph.nodes:
@@ -81,7 +88,7 @@ def test_compiled_layers_attend_without_a_mask_too(shape) -> None:
 def test_attention_of_an_architecture_without_sdpa_sees_no_later_token() -> None:
     # Their own code needs the mask that transformers makes for the implementations that it knows.
     for kind in ("bloom", "xglm", "gpt_oss", "gemma2"):
-        shape = SHAPE | {"model_type": kind, "vocab_size": 64, "attn_logit_softcapping": 5.0}
+        shape = TINY | {"model_type": kind, "attn_logit_softcapping": 5.0}
         ours, eager = (
             objectives.sequence_losses(build_model(shape, attention, seed=0), _tokens(), "fp32")
             for attention in (CAUSAL, "eager")
@@ -90,14 +97,12 @@ def test_attention_of_an_architecture_without_sdpa_sees_no_later_token() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@shapes
-def test_documents_attend_by_blocks_of_scores_that_no_mask_lists(shape, precision, monkeypatch) -> None:
+@pytest.mark.parametrize(("kind", "precision"), [("qwen2", "fp32"), ("gemma3", "bf16")])
+def test_documents_attend_by_blocks_of_scores_that_no_mask_lists(kind, precision, monkeypatch) -> None:
     monkeypatch.setattr(training.model, "_has_blocks", lambda _: True)
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)  # What is traced is computed plainly.
-    length, window = 272, 150
-    shape = shape | ({"sliding_window": window} if "sliding_window" in shape else {}) | {"n_positions": length}
-    tokens = torch.randint(1, 64, (3, length + 1), generator=torch.Generator().manual_seed(0))
+    length = 272
+    shape, tokens = SHAPES[kind] | {"sliding_window": 150 if kind == "gemma3" else None}, _tokens(length)
     tokens[0, [5, 60, 140, 200]] = tokens[1, 128] = 0  # An end is at the border of a block, the third has none.
     names, large = [], []
 

@@ -29,26 +29,6 @@ def test_two_steps_worked_out_by_hand():
     assert second.total == pytest.approx([0.65 + expected[0], 0.35 + expected[1]])
 
 
-def test_equal_excess_leaves_equal_weights():
-    weights = equal_weights(4)
-    for _ in range(100):
-        weights = updated(weights, np.full(4, 0.7), Reweighting(""))
-    assert weights.now.tolist() == [0.25] * 4
-    assert weights.total / 100 == pytest.approx([0.25] * 4, abs=1e-15)
-
-
-def test_the_domain_that_stays_behind_rises_and_none_falls_to_nothing():
-    rule = Reweighting("", step_size=1.0, smoothing=1e-3)
-    weights, path = equal_weights(3), []
-    for _ in range(500):
-        weights = updated(weights, np.array([0.1, 0.5, 0.1]), rule)
-        path.append(weights.now[1])
-    assert all(np.diff(path) > -1e-12)
-    assert path[-1] > 0.99
-    assert weights.now.min() > 1e-3 / 3
-    assert weights.now.sum() == pytest.approx(1, abs=1e-12)
-
-
 def test_an_excess_beyond_what_a_power_can_hold_is_no_trouble():
     found = updated(equal_weights(2), np.array([5000.0, 4999.0]), Reweighting("", step_size=1.0, smoothing=0.0))
     assert found.now == pytest.approx([math.e / (1 + math.e), 1 / (1 + math.e)])

@@ -42,9 +42,9 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 def test_a_reader_never_sees_a_part_and_neither_does_a_kill(tmp_path):
     path = tmp_path / "a.txt"
     code = (
-        "import sys; from training.durable import write_whole\n"
+        "import pathlib, sys; from training.durable import write_whole\n"
         "while True:\n"
-        "    for letter in 'ab': write_whole(sys.argv[1], letter * 3_000_000)\n"
+        "    for letter in 'ab': write_whole(pathlib.Path(sys.argv[1]), letter * 3_000_000)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(path)])
     seen = set()

@@ -2,13 +2,15 @@
 
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.training.runs import assert_same, attempt, train_run
+from tests.training.runs import assert_same, attempt, in_process, train_run
+from training.checkpoints.states import resumable_state, saved_states
 from training.domain_weights import PATH, read_path
 from training.run import Exit, state_of
 from training.stop import StopRequest
@@ -17,31 +19,52 @@ from training.stop import StopRequest
 @pytest.fixture(scope="module")
 def undisturbed(spec, manifest, tmp_path_factory) -> tuple[bytes, float]:
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert attempt(spec, folder / "first", manifest) == 0
+    in_process(int)
     start = time.perf_counter()
-    assert attempt(spec, folder / "run", manifest) == 0
-    points = (folder / "run" / "points.jsonl").read_bytes()
-    assert points == (folder / "first" / "points.jsonl").read_bytes()
-    return points, time.perf_counter() - start
+    assert attempt(spec, folder, manifest) == 0
+    return (folder / "points.jsonl").read_bytes(), time.perf_counter() - start
 
 
-INSIDE = [("evaluation", 3), ("evaluation", 6), ("points", 2), ("state", 2), ("state rename", 3)]
-INSIDE += [("checkpoint marker", 2), ("weights", 1), ("state", 1)]
+@pytest.fixture(scope="module")
+def killed(spec, manifest, tmp_path_factory) -> Path:
+    """A run of which only the last weights are missing: all points, and the states of steps 15 and 18."""
+    folder = tmp_path_factory.mktemp("killed")
+    assert attempt(spec, folder, manifest, die_at=("weights", 1)) == -signal.SIGKILL
+    return folder
 
 
-@pytest.mark.parametrize("die_at", INSIDE, ids=lambda die_at: f"{die_at[0]} {die_at[1]}")
-def test_killed_inside(die_at, spec, manifest, undisturbed, tmp_path):
-    assert attempt(spec, tmp_path, manifest, die_at=die_at) == -signal.SIGKILL
-    assert state_of(tmp_path) == "open"
+@pytest.fixture
+def nearly_done(killed, tmp_path) -> Path:
+    return shutil.copytree(killed, tmp_path / "run")
+
+
+def newest(folder: Path) -> str | None:
+    return next((state.name for state in saved_states(folder)), None)
+
+
+def test_killed_inside_again_and_again(spec, manifest, undisturbed, tmp_path):
+    # Place, its call in this process, and the newest state afterwards: of every third step, unless the place is its.
+    for place, call, state in (
+        ("evaluation", 3, None),
+        ("points", 2, None),
+        ("state", 2, "step-3"),
+        ("state rename", 3, "step-9"),
+        ("evaluation", 2, "step-12"),
+        ("marker", 3, "step-18"),
+        ("weights", 1, "step-18"),
+    ):
+        assert attempt(spec, tmp_path, manifest, die_at=(place, call)) == -signal.SIGKILL
+        assert state_of(tmp_path) == "open"
+        assert newest(tmp_path) == state
+        assert undisturbed[0].startswith((tmp_path / "points.jsonl").read_bytes())
     assert attempt(spec, tmp_path, manifest) == 0
     assert (tmp_path / "points.jsonl").read_bytes() == undisturbed[0]
 
 
 @pytest.mark.slow
-def test_killed_at_ten_random_moments(spec, manifest, undisturbed, tmp_path):
+def test_killed_at_random_moments(spec, manifest, undisturbed, tmp_path):
     points, seconds = undisturbed
-    draw = random.Random(0)
-    killed = 0
+    draw, killed = random.Random(0), 0
     for run in range(20):
         folder = tmp_path / str(run)
         if attempt(spec, folder, manifest, after=draw.uniform(0.0, seconds)) == -signal.SIGKILL:
@@ -51,95 +74,70 @@ def test_killed_at_ten_random_moments(spec, manifest, undisturbed, tmp_path):
             seconds *= 0.8
         assert attempt(spec, folder, manifest) == 0
         assert (folder / "points.jsonl").read_bytes() == points
-        if killed == 10:
+        if killed == 8:
             return
-    assert killed >= 10
+    raise AssertionError(f"only {killed} kills came before the end")
 
 
-def test_an_incomplete_state_falls_back_to_the_one_before(spec, manifest, undisturbed, tmp_path):
-    attempt(spec, tmp_path, manifest, die_at=("weights", 1))
-    states = sorted((tmp_path / "resume").glob("step-*"), key=lambda path: int(path.name[5:]))
-    assert [path.name for path in states] == ["step-15", "step-18"]
-    newest = states[-1] / "state.safetensors"
-    os.truncate(newest, newest.stat().st_size - 100)
+def test_an_incomplete_state_falls_back_to_the_one_before(spec, manifest, undisturbed, nearly_done):
+    state, points = nearly_done / "resume" / "step-18" / "state.safetensors", nearly_done / "points.jsonl"
+    os.truncate(state, state.stat().st_size - 100)
     # An incomplete line of points is written again, too.
-    points = tmp_path / "points.jsonl"
     os.truncate(points, points.stat().st_size - 40)
     # What a kill while a state is written leaves.
-    (tmp_path / "resume" / ".step-17.0123.part").mkdir()
-    assert attempt(spec, tmp_path, manifest) == 0
-    assert not list(tmp_path.glob("*/.step-*.part"))
+    (nearly_done / "resume" / ".step-17.0123.part").mkdir()
+    assert resumable_state(spec, nearly_done).name == "step-15"
+    assert attempt(spec, nearly_done, manifest) == 0
+    assert not list(nearly_done.glob("*/.step-*.part"))
     assert points.read_bytes() == undisturbed[0]
 
 
-# Steps 0, 1, 7, 14 and 20 are evaluated on two corpora; the states are those of steps 15 and 18.
-@pytest.mark.parametrize("kept", [7, 3, 0], ids=lambda kept: f"{kept} lines")
-def test_points_that_were_cut_after_a_state_are_trained_again(kept, spec, manifest, undisturbed, tmp_path):
-    attempt(spec, tmp_path, manifest, die_at=("weights", 1))
-    points = tmp_path / "points.jsonl"
-    lines = points.read_bytes().splitlines(keepends=True)
-    points.write_bytes(b"".join(lines[:kept]) + lines[kept][:40])
-    assert attempt(spec, tmp_path, manifest, die_at=("evaluation", 2)) == -signal.SIGKILL
-    assert not list(tmp_path.glob("resume/step-1*"))
-    assert attempt(spec, tmp_path, manifest) == 0
-    assert points.read_bytes() == undisturbed[0]
-
-
+# Steps 0, 1, 7, 14 and 20 are evaluated on two corpora.
+@pytest.mark.parametrize(("line", "state"), [(9, "step-18"), (8, "step-18"), (7, None), (3, None), (0, None)])
 @pytest.mark.parametrize(
-    "damage", [b"\0" * 60 + b"\n", b"[" * 20000 + b"\n", b"3\n"], ids=["zeros", "brackets", "number"]
+    "damage",
+    [b"", b'{"step": 7', b"\0" * 60 + b"\n", b"[" * 20000 + b"\n", b"3\n"],
+    ids=["lost", "cut", "zeros", "brackets", "number"],
 )
-def test_points_behind_a_damaged_line_are_trained_again(damage, spec, manifest, undisturbed, tmp_path):
-    attempt(spec, tmp_path, manifest, die_at=("weights", 1))
-    points = tmp_path / "points.jsonl"
+def test_no_state_behind_a_lost_or_damaged_point_counts(line, state, damage, spec, nearly_done):
+    points = nearly_done / "points.jsonl"
     lines = points.read_bytes().splitlines(keepends=True)
-    points.write_bytes(b"".join([*lines[:4], damage, *lines[5:]]))
-    assert attempt(spec, tmp_path, manifest) == 0
+    points.write_bytes(b"".join([*lines[:line], damage, *lines[line + 1 :]]))
+    resumed = resumable_state(spec, nearly_done)
+    assert (resumed and resumed.name) == state
+
+
+def test_points_that_were_lost_are_trained_again(spec, manifest, undisturbed, nearly_done):
+    points = nearly_done / "points.jsonl"
+    points.write_bytes(b"".join(points.read_bytes().splitlines(keepends=True)[:3]))
+    assert attempt(spec, nearly_done, manifest, die_at=("evaluation", 2)) == -signal.SIGKILL
+    assert newest(nearly_done) is None
+    assert attempt(spec, nearly_done, manifest) == 0
     assert points.read_bytes() == undisturbed[0]
 
 
 @pytest.mark.slow
-def test_domain_weights_that_were_cut_after_a_state_are_trained_again(proxy, manifest, reference, proxy_run, tmp_path):
-    assert attempt(proxy, tmp_path, manifest, reference, ("points", 4)) == -signal.SIGKILL
-    lines = (tmp_path / PATH).read_bytes().splitlines(keepends=True)
-    assert len(lines) == 14
-    (tmp_path / PATH).write_bytes(b"".join(lines[:5]))
-    assert attempt(proxy, tmp_path, manifest, reference) == 0
-    assert_same(tmp_path, proxy_run)
-
-
-DRO_INSIDE = [("before a line", 5), ("after a line", 7), ("points", 3), ("state written", 2)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("die_at", DRO_INSIDE, ids=lambda die_at: f"{die_at[0]} {die_at[1]}")
-def test_a_reweighted_run_killed_inside(die_at, proxy, manifest, reference, proxy_run, tmp_path):
-    assert attempt(proxy, tmp_path, manifest, reference, die_at) == -signal.SIGKILL
-    if die_at[0] == "after a line":
-        assert attempt(proxy, tmp_path, manifest, reference, ("cut", 1)) == -signal.SIGKILL
-    assert attempt(proxy, tmp_path, manifest, reference) == 0
-    assert_same(tmp_path, proxy_run)
-
-
-@pytest.mark.slow
-def test_a_reweighted_run_killed_at_random_moments_and_during_a_line(proxy, manifest, reference, proxy_run, tmp_path):
-    draw, folder = random.Random(0), tmp_path / "killed"
-    # Each later than the last by more than a state, and random within.
-    for earliest in (2, 6, 10, 14):
-        killed = attempt(proxy, folder, manifest, reference, lines=draw.randint(earliest, earliest + 2))
-        assert killed == -signal.SIGKILL
-        with open(folder / PATH, "ab") as stream:
+def test_a_reweighted_run_killed_inside_again_and_again(proxy, manifest, reference, proxy_run, tmp_path):
+    # Each goes on from the newest state before the place: of steps 0, 3, 9, 9 and 12.
+    for die_at in (("before a line", 5), ("after a line", 7), ("cut", 1), ("points", 1), ("state written", 2)):
+        assert attempt(proxy, tmp_path, manifest, reference, die_at) == -signal.SIGKILL
+        for name in ("points.jsonl", PATH):
+            assert (proxy_run / name).read_bytes().startswith((tmp_path / name).read_bytes())
+        with open(tmp_path / PATH, "ab") as stream:
             stream.write(b'{"step": 21, "weig')
-    assert attempt(proxy, folder, manifest, reference) == 0
-    assert_same(folder, proxy_run)
+    assert newest(tmp_path) == "step-15"
+    # Weights that were lost before a state are trained again, as points are.
+    (tmp_path / PATH).write_bytes(b"".join((tmp_path / PATH).read_bytes().splitlines(keepends=True)[:5]))
+    assert resumable_state(proxy, tmp_path) is None
+    assert attempt(proxy, tmp_path, manifest, reference) == 0
+    assert_same(tmp_path, proxy_run)
 
 
-@pytest.mark.slow
 def test_a_reweighted_run_stopped_at_a_step_without_a_state_resumes_exactly(
-    proxy, manifest, reference, tmp_path, monkeypatch
+    proxy, manifest, reference, proxy_run, tmp_path, monkeypatch
 ):
     import training.group_dro
 
-    assert train_run(proxy, tmp_path / "whole", manifest, reference=reference) == Exit.DONE
     append, calls = training.group_dro.append_flushed, []
 
     def stopping(path: Path, text: str) -> None:
@@ -150,8 +148,7 @@ def test_a_reweighted_run_stopped_at_a_step_without_a_state_resumes_exactly(
 
     monkeypatch.setattr(training.group_dro, "append_flushed", stopping)
     with StopRequest():
-        stopped = train_run(proxy, tmp_path / "run", manifest, reference=reference, resume_every=0)
-    assert stopped == Exit.RUN_ME_AGAIN
-    assert [line["step"] for line in read_path(tmp_path / "run")] == list(range(1, 9))
-    assert train_run(proxy, tmp_path / "run", manifest, reference=reference, resume_every=0) == Exit.DONE
-    assert_same(tmp_path / "run", tmp_path / "whole")
+        assert train_run(proxy, tmp_path, manifest, reference=reference, resume_every=0) == Exit.RUN_ME_AGAIN
+    assert [line["step"] for line in read_path(tmp_path)] == list(range(1, 9))
+    assert train_run(proxy, tmp_path, manifest, reference=reference, resume_every=0) == Exit.DONE
+    assert_same(tmp_path, proxy_run)

@@ -32,30 +32,43 @@ def run(spec, manifest, tmp_path_factory):
     return trained(spec, manifest, tmp_path_factory.mktemp("plain"))
 
 
-def test_the_curve_is_the_golden_one_bit_for_bit(manifest, spec, tmp_path):
-    # In a process of its own: the instruction sets below, which make all machines round alike, are read at start.
-    environment = os.environ | {
-        "ATEN_CPU_CAPABILITY": "default",
-        "MKL_CBWR": "COMPATIBLE",
-        "ONEDNN_MAX_CPU_ISA": "SSE41",
-        "OMP_NUM_THREADS": "1",
-    }
-    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
-    script = f"""
-import json, pathlib
+ALONE = """
+import gc, json, pathlib, sys
+import pipeline.launch.work
 from training.corpora.manifest import Manifest
 from training.run import RunFolders, run_once
 from training.spec import Execution, RunSpec
-spec = RunSpec.from_dict(json.loads(pathlib.Path({str(tmp_path / "spec.json")!r}).read_text()))
-folder = pathlib.Path({str(tmp_path / "run")!r})
-folders = RunFolders(folder=folder, manifest=Manifest.open({str(manifest.folder)!r}), engines=folder)
-run_once(spec, folders, Execution(engine="eager"))
+folder, data = map(pathlib.Path, sys.argv[1:])
+spec = RunSpec.from_dict(json.loads((folder / "spec.json").read_text()))
+run_once(spec, RunFolders(folder, Manifest.open(data), folder), Execution(engine="eager"))
+assert gc.isenabled()
+print(*sys.modules)
+from scipy.optimize import linear_sum_assignment
 """
-    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
-    measured = (tmp_path / "run" / "points.jsonl").read_text()
+
+
+@pytest.fixture(scope="module")
+def golden_run(spec, manifest, tmp_path_factory) -> tuple[str, set[str]]:
+    """Points of a run in a process of its own, and the modules that it has loaded."""
+    folder = tmp_path_factory.mktemp("golden")
+    (folder / "spec.json").write_text(json.dumps(spec.to_dict()))
+    # The instruction sets, which make all machines round alike, are read at start.
+    environment = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
+    command = [sys.executable, "-c", ALONE, folder, manifest.folder]
+    environment = os.environ | environment | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
+    return (folder / "points.jsonl").read_text(), set(done.stdout.split())
+
+
+def test_the_curve_is_the_golden_one_bit_for_bit(golden_run):
     if os.environ.get("WRITE_GOLDEN"):
-        GOLDEN.write_text(measured)
-    assert measured == GOLDEN.read_text()
+        GOLDEN.write_text(golden_run[0])
+    assert golden_run[0] == GOLDEN.read_text()
+
+
+def test_a_process_that_trains_does_not_load_scipy(golden_run):
+    assert "training.loop" in golden_run[1]
+    assert not {"scipy", "pandas", "fitting"} & golden_run[1]
 
 
 def test_a_stop_that_was_heard_between_runs_stops_the_next(manifest, spec, tmp_path):
@@ -76,7 +89,7 @@ def test_states_are_saved_by_time_where_steps_are_slow(manifest, spec, tmp_path,
         return sorted(int(state.name.removeprefix("step-")) for state in folder.glob("resume/step-*"))
 
     assert saved(1e-9) == list(range(1, spec.steps))
-    assert saved(60.0) == saved(0.0) == []
+    assert saved(0.0) == []
 
 
 def test_metrics_are_written_by_time_where_steps_are_slow(manifest, spec, run, tmp_path, monkeypatch):
@@ -88,8 +101,8 @@ def test_metrics_are_written_by_time_where_steps_are_slow(manifest, spec, run, t
 
 @pytest.mark.parametrize(
     ("execution", "tolerance"),
-    [({"micro_batch": 2}, 1e-6), ({"micro_batch": 1}, 1e-6), ({"engine": "sdpa"}, 1e-5)],
-    ids=["two micro-batches", "four micro-batches", "another attention"],
+    [({"micro_batch": 1}, 1e-6), ({"engine": "sdpa"}, 1e-5)],
+    ids=["micro-batches", "another attention"],
 )
 def test_execution_does_not_change_the_losses(manifest, spec, run, tmp_path, execution, tolerance):
     assert losses_of(trained(spec, manifest, tmp_path, **execution)) == pytest.approx(losses_of(run), abs=tolerance)
@@ -146,21 +159,18 @@ def test_a_loss_that_is_not_finite_fails_the_run_and_names_the_step(manifest, sp
     assert points_of(trained(spec, manifest, tmp_path / "after")) == points_of(run)
 
 
-def test_the_measured_engine_and_the_devices_are_noted(manifest, spec, tmp_path):
-    trained(spec, manifest, tmp_path, engine="auto")
-    (record,) = attempts(tmp_path)
-    assert record["engine"] in record["measured"]
-    assert (record["precision"], record["parallel"], record["processes"], record["threads"]) == ("fp32", "single", 1, 1)
-
-
-def test_a_resumed_run_goes_on_with_the_engine_that_it_was_begun_with(manifest, spec, tmp_path):
+def test_a_run_notes_its_engine_and_devices_and_goes_on_with_the_engine_that_it_was_begun_with(
+    manifest, spec, tmp_path
+):
     trained(spec, manifest, tmp_path, engine="sdpa", kept_states=(10,))
     (tmp_path / "DONE").unlink()
     trained(spec, manifest, tmp_path, engine="auto")
     assert [record["engine"] for record in attempts(tmp_path)] == ["sdpa", "sdpa"]
     # The run would choose another one by itself.
-    trained(spec, manifest, tmp_path / "new", engine="auto")
-    assert attempts(tmp_path / "new")[0]["engine"].startswith("eager")
+    (record,) = attempts(trained(spec, manifest, tmp_path / "new", engine="auto"))
+    assert record["engine"].startswith("eager")
+    assert record["engine"] in record["measured"]
+    assert (record["precision"], record["parallel"], record["processes"], record["threads"]) == ("fp32", "single", 1, 1)
 
 
 class _Pair(Group):
@@ -181,10 +191,7 @@ class _Pair(Group):
 
 def test_a_step_of_several_processes_has_one_collective(manifest, spec, tmp_path):
     spec = dataclasses.replace(spec, steps=40, evaluation=EvaluationPolicy(every=40))
-    assert (
-        train_run(spec, tmp_path, manifest, group=_Pair(0, 2), resume_every=0, metrics_every=20, resume_minutes=10.0)
-        == 0
-    )
+    trained(spec, manifest, tmp_path, group=_Pair(0, 2), resume_every=0, metrics_every=20, resume_minutes=10.0)
     gathered = _Pair.gathered
     # Stop or go on, and two clocks, at each step; the losses of 20 steps are read together.
     assert gathered.count((1, 3)) == 40

@@ -14,8 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.conftest import SHAPE
-from tests.training.test_device_reads import SHAPES
+from tests.training.test_device_reads import SHAPES, TINY
 from training.checkpoints.weights import take_weights
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import load_tokenizer
@@ -32,7 +31,6 @@ from training.objectives import (
 )
 from training.spec import Objective, SpecError
 
-TINY = SHAPE | {"vocab_size": 64}
 LLAMA = {"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA |= {"num_key_value_heads": 2, "intermediate_size": 24, "tie_word_embeddings": False}
 GPT2 = {"model_type": "gpt2", "vocab_size": 64, "n_embd": 16, "n_layer": 1, "n_head": 2}
@@ -217,9 +215,9 @@ def test_code_of_a_model_directory_never_runs(model_type, manifest, tmp_path, mo
     assert not asked.called
 
 
-@pytest.mark.parametrize("name", ["qwen2", "qwen3", "llama", "gpt2", "gemma3"])
+@pytest.mark.parametrize("name", SHAPES)
 def test_weights_without_values_cost_no_random_numbers_and_are_filled_once(name):
-    shape, tokens = SHAPES[name] | {"vocab_size": 64}, torch.arange(18).view(2, 9)
+    shape, tokens = SHAPES[name], torch.arange(18).view(2, 9)
     source = build_model(shape, "eager", seed=3)
     expected, state = sequence_losses(source, tokens, "fp32"), torch.get_rng_state()
     model = build_model(shape, "eager", seed=None)

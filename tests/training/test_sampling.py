@@ -1,8 +1,8 @@
-"""The order of sequences: ratios after every prefix, every window once an epoch, no memory."""
+"""The order of sequences: ratios after every prefix of each phase, every window once an epoch, no memory."""
 
 import math
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
@@ -12,36 +12,61 @@ from hypothesis import strategies as st
 from training.sampling import Sampler, _left_counts, permuted
 
 FAR = 10**12
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=30)
 
-weights = st.lists(st.integers(0, 1000), min_size=1, max_size=7).filter(any)
+NAMES = "abcde"
+weights = st.lists(st.integers(0, 1000), min_size=1, max_size=5).filter(any)
 # Denominators that no 64-bit product of an index and a ratio survives.
 large_weights = st.lists(st.integers(1, 2**61), min_size=2, max_size=5)
+# Of each phase: its length, and the parts of up to five corpora.
+phases = st.lists(st.tuples(st.integers(1, 300), st.one_of(weights, large_weights)), min_size=1, max_size=5)
+
+
+def mixture_of(parts: list[int]) -> dict[str, Fraction]:
+    return {name: Fraction(part, sum(parts)) for name, part in zip(NAMES, parts)}
 
 
 def sampler_of(parts, windows=50, seed=0):
-    ratios = {f"c{number}": Fraction(part, sum(parts)) for number, part in enumerate(parts)}
-    return ratios, Sampler(ratios, dict.fromkeys(ratios, windows), seed)
+    return Sampler(mixture_of(parts), dict.fromkeys(NAMES, windows), seed)
 
 
-def bound(ratios):
-    return 1 if len(ratios) == 2 else math.log2(len(ratios)) + 1
+@settings(deadline=None, max_examples=60)
+@given(phases, st.one_of(st.just(0), st.integers(0, 2 * 10**12)), st.integers(0, 9))
+def test_ratios_hold_in_every_prefix_of_each_phase_and_corpora_are_read_on(drawn, first, seed) -> None:
+    # The first phase is longer by `first`: later ones are as exact far out.
+    lengths = [first + drawn[0][0], *(length for length, _ in drawn[1:])]
+    mixtures = [mixture_of(parts) for _, parts in drawn]
+    starts = [0, *accumulate(lengths)]
+    windows = dict.fromkeys(NAMES, 37)
+    sampler = Sampler(mixtures[0], windows, seed, list(zip(starts[1:], mixtures[1:])))
+    for number, (mixture, length) in enumerate(zip(mixtures, lengths)):
+        start = starts[number] + (first if number == 0 else 0)
+        end = starts[number] + length
+        corpus, position, epoch = sampler.sample(np.arange(start, end))
+        assert not set(corpus) - {sampler.corpora.index(name) for name in mixture if mixture[name]}
+        before, after = sampler.counts(starts[number]), sampler.counts(end)
+        bound = 1 if len(mixture) == 2 else math.log2(len(mixture)) + 1
+        for place, name in enumerate(sampler.corpora):
+            here = corpus == place
+            rank = sampler.counts(start)[name]
+            # Relative to `rank`, since float64 has no digits left far out.
+            due = float(before[name] + (start - starts[number]) * mixture.get(name, 0) - rank)
+            read, more = np.cumsum(here), np.arange(1, end - start + 1) * float(mixture.get(name, 0))
+            assert np.abs(read - due - more).max() <= bound + 1e-9
+            assert after[name] == rank + read[-1]
+            # The k-th sequence of a corpus is that of a run on the corpus alone.
+            alone = Sampler({name: 1}, windows, seed).sample(rank + np.arange(read[-1]))
+            np.testing.assert_array_equal(position[here], alone[1])
+            np.testing.assert_array_equal(epoch[here], alone[2])
+        assert sum(after.values()) == end
 
 
-@quick
-@given(st.one_of(weights, large_weights), st.one_of(st.just(0), st.integers(0, 2 * FAR)), st.integers(1, 2000))
-def test_ratios_hold_after_every_prefix_and_counts_agree_with_the_sequences(parts, start, length):
-    ratios, sampler = sampler_of(parts)
-    before, after = sampler.counts(start), sampler.counts(start + length)
-    corpus, _, _ = sampler.sample(np.arange(start, start + length))
-    for place, name in enumerate(sampler.corpora):
-        read = np.cumsum(corpus == place)
-        assert after[name] - before[name] == read[-1]
-        assert abs(after[name] - (start + length) * ratios[name]) <= bound(ratios)
-        # Relative to the start: there float64 has no digits left for the product.
-        due = float(start * ratios[name] - before[name]) + np.arange(1, length + 1) * float(ratios[name])
-        assert np.abs(read - due).max() <= bound(ratios) + 1e-9
-    assert sum(after.values()) == start + length
+def test_one_call_may_span_phases_in_any_order() -> None:
+    sampler = Sampler({"a": 1}, {"a": 50, "b": 50}, 3, [(20_000, {"a": "1/2", "b": "1/2"}), (33_000, {"b": 1})])
+    whole = np.stack(sampler.sample(np.arange(40_000)))
+    order = np.random.default_rng(0).permutation(40_000)
+    np.testing.assert_array_equal(np.stack(sampler.sample(order)), whole[:, order])
+    assert sampler.counts(40_000) == {"a": 26_500, "b": 13_500}
 
 
 def test_every_window_comes_once_in_an_epoch_far_out():
@@ -56,7 +81,7 @@ def test_every_window_comes_once_in_an_epoch_far_out():
 @quick
 @given(weights, st.integers(1, 40), st.integers(0, 2**70))
 def test_every_window_comes_once_an_epoch(parts, windows, seed):
-    _, sampler = sampler_of(parts, windows, seed)
+    sampler = sampler_of(parts, windows, seed)
     corpus, position, epoch = sampler.sample(np.arange(1500))
     for place in range(len(parts)):
         mine = corpus == place
@@ -84,40 +109,21 @@ def test_a_sequence_takes_as_many_splits_as_the_logarithm_of_the_corpora(corpora
     def depth(node):
         return 0 if isinstance(node, int) else 1 + max(depth(node.left), depth(node.right))
 
-    _, sampler = sampler_of([1] * corpora)
+    names = [str(number) for number in range(corpora)]
+    sampler = Sampler(dict.fromkeys(names, Fraction(1, corpora)), dict.fromkeys(names, 50), 0)
     assert depth(sampler._phases[0].tree) == math.ceil(math.log2(corpora))
 
 
 @quick
 @given(weights, st.integers(0, FAR), st.lists(st.integers(0, 200), max_size=8), st.randoms())
 def test_the_cut_into_batches_and_their_order_are_nothing(parts, start, cuts, random):
-    _, sampler = sampler_of(parts)
+    sampler = sampler_of(parts)
     whole = np.stack(sampler.sample(np.arange(start, start + 200)))
     for low, high in pairwise(sorted({0, 200, *cuts})):
         np.testing.assert_array_equal(sampler.sample(np.arange(start + low, start + high)), whole[:, low:high])
     order = list(range(200))
     random.shuffle(order)
     np.testing.assert_array_equal(sampler.sample(start + np.array(order)), whole[:, order])
-
-
-def test_blocks_inside_one_call_are_nothing():
-    _, sampler = sampler_of([3, 5, 1], 1000)
-    whole = np.stack(sampler.sample(np.arange(50_000)))
-    for low in (0, 16_300, 32_700, 49_900):
-        np.testing.assert_array_equal(sampler.sample(np.arange(low, low + 100)), whole[:, low : low + 100])
-
-
-@quick
-@given(weights, weights, st.integers(0, 9))
-def test_runs_at_different_ratios_read_the_same_kth_sequence_of_a_corpus(parts, others, seed):
-    reads = []
-    for some in (parts, others):
-        _, sampler = sampler_of(some, 30, seed)
-        corpus, position, _ = sampler.sample(np.arange(2000))
-        reads.append({name: position[corpus == place] for place, name in enumerate(sampler.corpora)})
-    for name in reads[0].keys() & reads[1].keys():
-        shorter = min(len(reads[0][name]), len(reads[1][name]))
-        np.testing.assert_array_equal(reads[0][name][:shorter], reads[1][name][:shorter])
 
 
 def test_seed_corpus_and_epoch_each_change_the_order():
@@ -201,3 +207,17 @@ def test_mistakes_are_named(ratios, windows, message):
 def test_impossible_indices(indices):
     with pytest.raises(ValueError, match="indices: "):
         Sampler({"a": 1}, {"a": 3}, 0).sample(indices)
+
+
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [
+        ([(8, {"b": "1/2"})], "mixture: its ratios sum to 0.5; allowed: 1"),
+        ([(8, {"c": 1})], "mixture.c: its ratio is 1 and it has 0 windows"),
+        ([(8, {"b": 1}), (8, {"a": 1})], "mixture: a phase at sequence 8; allowed: above 8"),
+        ([(0, {"b": 1})], "mixture: a phase at sequence 0; allowed: above 0"),
+    ],
+)
+def test_mistakes_in_later_phases_are_named(later, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        Sampler({"a": 1}, {"a": 9, "b": 9}, 0, later)
