@@ -169,7 +169,6 @@ def test_a_run_notes_its_engine_and_devices_and_goes_on_with_the_engine_that_it_
     # The run would choose another one by itself.
     (record,) = attempts(trained(spec, manifest, tmp_path / "new", engine="auto"))
     assert record["engine"].startswith("eager")
-    assert record["engine"] in record["measured"]
     assert (record["precision"], record["parallel"], record["processes"], record["threads"]) == ("fp32", "single", 1, 1)
 
 
