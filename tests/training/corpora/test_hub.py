@@ -10,7 +10,7 @@ import pytest
 
 from tests.training.corpora.rows import as_lines, with_positions, write
 from training.corpora.documents import CorpusError
-from training.corpora.hub import folder_fingerprint, pinned_revision
+from training.corpora.hub import pinned_revision
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, tokenise_corpora
 from training.corpora.readers import open_reader
@@ -45,17 +45,12 @@ def test_files_that_datasets_does_not_read_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_a_folder_is_streamed_like_a_data_set(tmp_path, kind):
-    documents = list(reader_of(write_set(tmp_path / "set", kind), group="book").documents())
+def test_a_folder_is_streamed_like_a_data_set_from_any_place_on(tmp_path, kind):
+    reader = reader_of(write_set(tmp_path / "set", kind), group="book")
+    documents, positions = with_positions(reader.documents())
     assert len(documents) == 120
     assert documents[0] == ("b0#train:1", "text 0 of row 0, é")
     assert documents[-1] == ("b3#train:120", "text 2 of row 39, é")
-
-
-@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_a_stream_goes_on_from_any_place(tmp_path, kind):
-    reader = reader_of(write_set(tmp_path / "set", kind))
-    documents, positions = with_positions(reader.documents())
     for number in (0, 15, 16, 39, 40, 77, 118, 119):
         assert list(reader.documents(position=positions[number])) == documents[number + 1 :]
 
@@ -73,15 +68,15 @@ def test_of_a_stream_the_first_bytes_are_taken_and_no_more(tmp_path):
 
 def test_the_fingerprint_of_a_folder_is_its_files(tmp_path):
     one, two = write_set(tmp_path / "one"), write_set(tmp_path / "two")
-    assert folder_fingerprint(one) == folder_fingerprint(two)
-    assert open_reader("a", reader_of(one).pinned()).fingerprint() == reader_of(two).fingerprint()
+    before = reader_of(one).fingerprint()
+    assert open_reader("a", reader_of(one).pinned()).fingerprint() == reader_of(two).fingerprint() == before
     (two / ".cache").mkdir()
     (two / ".cache" / "x").write_text("hidden")
-    assert folder_fingerprint(one) == folder_fingerprint(two)
+    assert reader_of(two).fingerprint() == before
     (two / "README.md").write_text("---\n---\n")
-    assert folder_fingerprint(one) != folder_fingerprint(two)
+    assert reader_of(two).fingerprint() != before
     changes = [{"group": "book"}, {"split": "test"}, {"subset": "en"}, {"max_bytes": 9}, {"column": "book"}]
-    assert len({reader_of(one, **change).fingerprint() for change in [{}, *changes]}) == 6
+    assert len({before, *(reader_of(one, **change).fingerprint() for change in changes)}) == 6
 
 
 @pytest.mark.parametrize(
@@ -126,21 +121,17 @@ for name, revision in json.loads(sys.argv[1]):
 """
 
 
-def ask(*questions, **environment):
-    """A line for each (name, revision), from a process with this environment: it is read once a process."""
-    command = [sys.executable, "-c", ASK, json.dumps(questions)]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
-
-
-@pytest.mark.parametrize("switch", ["HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"])
-def test_offline_the_cache_is_the_hub(tmp_path, switch):
+def test_offline_the_cache_is_the_hub(tmp_path):
     cached = tmp_path / "hub" / "datasets--owner--name"
     write_set(cached / "snapshots" / COMMIT)
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text(COMMIT)
-    questions = [("owner/name", None), ("owner/name", COMMIT), ("owner/other", None), ("owner/name", "v2")]
-    newest, pinned, other, tagged = ask(*questions, **{"HF_HOME": str(tmp_path), switch: "1"})
+    questions = json.dumps([("owner/name", None), ("owner/name", COMMIT), ("owner/other", None), ("owner/name", "v2")])
+    # In a process of its own: the environment is read once.
+    environment = os.environ | {"HF_HOME": str(tmp_path), "HF_DATASETS_OFFLINE": "1"}
+    command = [sys.executable, "-c", ASK, questions]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    newest, pinned, other, tagged = done.stdout.splitlines()
     assert newest.startswith(COMMIT)
     assert newest.endswith("120 ('train:120', 'text 2 of row 39, é')")
     assert pinned == newest
@@ -148,13 +139,17 @@ def test_offline_the_cache_is_the_hub(tmp_path, switch):
     assert "not in the Hugging Face cache at revision v2; go online" in tagged
 
 
-def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path):
+def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch):
+    monkeypatch.setattr("training.corpora.hub._offline", lambda: False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        (answer,) = ask(("owner/name", None), HF_HOME=str(tmp_path), HF_ENDPOINT=nobody, HF_HUB_OFFLINE="0")
-    assert answer.startswith("REFUSED owner/name: the Hugging Face hub cannot be reached (")
-    assert "set HF_HUB_OFFLINE=1" in answer
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with pytest.raises(CorpusError) as error:
+            reader_of("owner/name").pinned()
+    (line,) = str(error.value).splitlines()
+    assert line.startswith("owner/name: the Hugging Face hub cannot be reached (")
+    assert "set HF_HUB_OFFLINE=1" in line
 
 
 def test_the_commit_is_in_the_manifest_and_stays(tmp_path, monkeypatch):
@@ -163,12 +158,7 @@ def test_the_commit_is_in_the_manifest_and_stays(tmp_path, monkeypatch):
     monkeypatch.setattr("training.corpora.hub.pinned_revision", lambda name, revision: revision or next(commits))
     monkeypatch.setattr("training.corpora.hub._offline", lambda: True)
     monkeypatch.setattr("training.corpora.hub._cached", lambda name, revision: folder)
-    lines = []
-    for _ in range(2):
-        tokenise_corpora({"a": hub("owner/name")}, TokenizerChoice(300), tmp_path / "out", progress=lines.append)
-        assert Manifest.open(tmp_path / "out").corpora["a"].revision == COMMIT
-    assert lines[-1].startswith("a: prepared already")
-    tokenise_corpora(
-        {"a": hub("owner/name", revision="e" * 40)}, TokenizerChoice(300), tmp_path / "out", progress=lines.append
-    )
-    assert Manifest.open(tmp_path / "out").corpora["a"].revision == "e" * 40
+    for revision, expected in ((None, COMMIT), (None, COMMIT), ("e" * 40, "e" * 40)):
+        source = hub("owner/name", revision=revision)
+        tokenise_corpora({"a": source}, TokenizerChoice(300), tmp_path / "out", progress=lambda _: None)
+        assert Manifest.open(tmp_path / "out").corpora["a"].revision == expected

@@ -33,23 +33,23 @@ def split_of(doc, ratio=0.2):
     return "validation" if in_validation(doc.name, ratio) else "train"
 
 
+def write_part(shard, number, docs, how=HOW, *, whole=True, screened=None, position=None):
+    shard.mkdir(parents=True, exist_ok=True)
+    with PartWriter(shard, number, how) as writer:
+        for doc in docs:
+            writer.add(*doc, split_of(doc, how.validation_ratio))
+        writer.part.screened.update(screened or {})
+        if whole:
+            writer.complete(position, last=position is None)
+
+
 def write(folder, docs=None, **how):
     """A store of two parts."""
-    docs = documents() if docs is None else docs
-    half, how = len(docs) // 2, dataclasses.replace(HOW, **how)
-    merge_parts(folder, write_parts(folder, [docs[:half], docs[half:]], how), how, {})
+    docs, how = documents() if docs is None else docs, dataclasses.replace(HOW, **how)
+    for number, half in enumerate((docs[: len(docs) // 2], docs[len(docs) // 2 :])):
+        write_part(folder / "00000", number, half, how)
+    merge_parts(folder, read_parts(folder / "00000"), how, {})
     return TokenStore.open(folder)
-
-
-def write_parts(folder, contents, how=HOW):
-    shard = folder / "00000"
-    shard.mkdir(parents=True)
-    for number, docs in enumerate(contents):
-        with PartWriter(shard, number, how) as writer:
-            for doc in docs:
-                writer.add(*doc, split_of(doc, how.validation_ratio))
-            writer.complete()
-    return read_parts(shard)
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +67,7 @@ def test_splits_hold_the_documents_in_order_each_ended(store):
         expected = flat(docs, split)
         assert store.tokens(split) == len(expected)
         got = store.batch(split, np.arange(store.windows(split, 1)), 1)
-        np.testing.assert_array_equal(got[:, 0], expected[:-1])
-        np.testing.assert_array_equal(got[:, 1], expected[1:])
+        np.testing.assert_array_equal(got, np.stack([expected[:-1], expected[1:]], axis=1))
     assert sum(store.meta.documents.values()) == len(docs)
     assert sum(store.meta.bytes.values()) == 7 * len(docs)
     assert store.vocabulary == 1000
@@ -146,21 +145,12 @@ def test_what_cannot_be_stored_is_refused_and_leaves_no_store(tmp_path, changes,
 
 def test_a_part_is_whole_or_absent_and_what_was_left_of_it_is_overwritten(tmp_path):
     docs, shard = documents(), tmp_path / "00000"
-    shard.mkdir()
-    for number, (first, end, complete) in enumerate([(0, 90, True), (90, 150, False)]):
-        with PartWriter(shard, number, HOW) as writer:
-            for doc in docs[first:end]:
-                writer.add(*doc, split_of(doc))
-            if complete:
-                writer.part.screened["validation.near"] = 2
-                writer.complete([end, {"empty": 1}], last=False)
+    write_part(shard, 0, docs[:90], screened={"validation.near": 2}, position=[90, {"empty": 1}])
+    write_part(shard, 1, docs[90:150], whole=False)
     (part,) = read_parts(shard)
     assert (part.position, part.last, part.screened) == ([90, {"empty": 1}], False, {"validation.near": 2})
     assert part_totals([part]) == (90 * 7, 90)
-    with PartWriter(shard, 1, HOW) as writer:
-        for doc in docs[90:]:
-            writer.add(*doc, split_of(doc))
-        writer.complete()
+    write_part(shard, 1, docs[90:])
     merge_parts(tmp_path, read_parts(shard), HOW, {"empty": 1})
     expected = dataclasses.replace(write(tmp_path / "whole").meta, dropped={"empty": 1, "validation.near": 2})
     assert TokenStore.open(tmp_path).meta == expected
@@ -171,7 +161,9 @@ def test_a_killed_merge_goes_on(tmp_path, kept):
     """Parts that were appended are gone; the rest of the file may hold anything."""
     docs, folder = documents(), tmp_path / "a"
     whole = write(tmp_path / "whole", [*docs[0::3], *docs[1::3], *docs[2::3]])
-    parts = write_parts(folder, [docs[number::3] for number in range(3)])
+    for number in range(3):
+        write_part(folder / "00000", number, docs[number::3])
+    parts = read_parts(folder / "00000")
     with (folder / "train.bin").open("wb") as stream:
         for part in parts[:kept]:
             stream.write(part.file("train").read_bytes())
