@@ -1,22 +1,15 @@
-"""Every launcher that can be selected is there, and one is one record of functions."""
+"""A launcher is one record of functions."""
 
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from pipeline.goals.registry import read_question
 from pipeline.launch import launcher
-from pipeline.launch.launcher import LAUNCHERS, Launcher, launch, launcher_of
+from pipeline.launch.launcher import Launcher, launch
 from pipeline.study.context import Context
 from tests.pipeline.show.report.report_study import make_study
 from training.run import Exit
-
-
-@pytest.mark.parametrize("name", sorted(LAUNCHERS))
-def test_each_word_selects_a_launcher(name: str) -> None:
-    question = read_question([f"launcher={name}"])
-    assert launcher_of(question) is LAUNCHERS[question.launcher.kind]
 
 
 def test_a_launcher_trains_what_is_wanted_and_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,10 +34,7 @@ def test_the_first_failure_stops_all_and_gives_the_exit_code() -> None:
 
 def test_a_process_that_is_gone_and_a_lost_gpu_are_one_line() -> None:
     for text, meaning in (
-        (
-            "[gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:45464. GLHF!",
-            "another process of the run",
-        ),
+        ("[gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:45464. GLHF!", "another process of the run"),
         ("CUDA error: no CUDA-capable device is detected\nCompile with TORCH_USE_CUDA_DSA", "the GPU is gone"),
     ):
         code, line = exit_code_of(RuntimeError(text)) or (None, "")
