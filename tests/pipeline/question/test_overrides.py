@@ -29,34 +29,28 @@ from tests.pipeline.tiny_model import tiny_model
 from training.corpora.source import Source
 
 TEXTS = [
-    "a,b",
-    "a=b",
-    "a#b",
-    "a[1].jsonl",
-    "{a}",
-    "001",
-    "1e3",
-    "true",
-    "it's",
-    'say "x"',
-    "été",
-    "a;b|c",
-    "x(1)",
-    "a\\",
+    *("a,b", "a=b", "a#b", "a[1].jsonl", "{a}", "001", "1e3", "true"),
+    *("it's", 'say "x"', "été", "a;b|c", "x(1)", "a\\"),
 ]
-FOLDER = ["experiment=own", "corpora.sources.general.path=general"]
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_text_is_the_text_that_was_given(text: str, tmp_path: Path) -> None:
-    study = tmp_path / "study.yaml"
-    study.write_text(question_yaml(read_question([*FOLDER, "corpora.sources.domain.path=a"])))
-    word = f"corpora.sources.domain.path={text}"
-    for question in (read_question([*FOLDER, word]), load_question(study, [word])):
-        assert question.corpora.sources["domain"].path == text
-    listed = f"tracking.tags=[{text},b]"
-    if not set(text) & set(",[]{}'\"\\"):
-        assert read_question([listed]).tracking.tags == [text, "b"]
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The quickstart as its study.yaml has it."""
+    path = tmp_path_factory.mktemp("stored") / "study.yaml"
+    path.write_text(question_yaml(read_question(["experiment=quickstart"])))
+    return path
+
+
+def test_text_is_the_text_that_was_given(stored: Path) -> None:
+    of = {f"text-{number}": text for number, text in enumerate(TEXTS)}
+    words = [f"corpora.sources={{{name}: {{kind: files, path: a}}}}" for name in of]
+    words += [f"corpora.sources.{name}.path={text}" for name, text in of.items()]
+    for question in (read_question(["experiment=quickstart", *words]), load_question(stored, words)):
+        assert {name: question.corpora.sources[name].path for name in of} == of
+    for text in TEXTS:
+        if not set(text) & set(",[]{}'\"\\"):
+            assert key_and_value(f"tags=[{text},b]", list[str]) == ("tags", [text, "b"])
     for quoted in ('"a, b"', "'a, b'"):
         assert key_and_value(f"path={quoted}", str) == ("path", "a, b")
 
@@ -147,16 +141,14 @@ ODD = {
 
 
 @pytest.mark.parametrize("word", ODD)
-def test_an_odd_value_is_one_short_line(word: str, tmp_path: Path) -> None:
+def test_an_odd_value_is_one_short_line(word: str, stored: Path) -> None:
     with pytest.raises(ConfigError) as error:
         read_question(["experiment=quickstart", word])
     (line,) = error.value.lines
     assert line.startswith(ODD[word])
     assert len(line) < 700
-    study = tmp_path / "study.yaml"
-    study.write_text(question_yaml(read_question(["experiment=quickstart"])))
     with pytest.raises(ConfigError) as error:
-        load_question(study, [word])
+        load_question(stored, [word])
     (line,) = error.value.lines
     assert len(line) < 700
 
@@ -189,20 +181,7 @@ def test_what_allows_no_run_is_refused_by_plan(word: str, tmp_path: Path, capsys
 
 NUMBERS = [
     *("0", "-1", "1", "7", "0.5", "1.5", "1e28", "1e300", "-1e300", "1e-300", "1e9", "1e400", "nan", "inf", "-inf"),
-    *(
-        "999999999999999999999999999999",
-        "0x10",
-        "1_000",
-        "-0.0",
-        "1e-320",
-        ".5",
-        "1,5",
-        "٣",
-        "²",
-        "9" * 5000,
-        "01",
-        "+1",
-    ),
+    *("0x10", "1_000", "-0.0", "1e-320", ".5", "1,5", "٣", "²", "9" * 30, "9" * 5000, "01", "+1"),
 ]
 VALUES = [
     *("null", "true", "''", "", "abc", "[]", "{}", "[0]", "[-1]", "[0.5,0.5]", "[1e300]", "[nan]", "[a,b]", "[null]"),
@@ -211,15 +190,8 @@ VALUES = [
     *("../..", "/etc/passwd", "/dev/null", "/dev/zero", "a#b", "é", "-", "--x", "'a\nb'", "range(1,3)", "choice(1,2)"),
     *("int(3)", "'\\0'", "x" * 300, "[" * 60 + "]" * 60, "[" * 5000, "x" * 20000, "glob(*)", "[0.2,true]", "[0.1,a]"),
     *("{1: 2}", "{true: 1}", "{null: a}", "{'': 1}", "[0.5,{a: 1}]", "\ufeffa", "a\u202eb", "\ud800", "“a”", "[1,]"),
-    *(
-        "{loss: log loss}",
-        "{loss: loss / 0}",
-        "{D: step * nan}",
-        "{N: loss, N: r}",
-        "{eval_loss: domain}",
-        "all",
-        "none",
-    ),
+    *("{loss: log loss}", "{loss: loss / 0}", "{D: step * nan}", "{N: loss, N: r}", "{eval_loss: domain}", "all"),
+    "none",
 ]
 EXPERIMENTS = ["quickstart", "quickstart mixture=ratios", "own", "quickstart goal=limited-data goal.domain_tokens=3e5"]
 COMMANDS = {
@@ -321,7 +293,7 @@ def test_no_line_of_overrides_ends_as_an_error_of_the_program(
     """OVERRIDES=10000 tries as many lines, SEED=2 others."""
     monkeypatch.chdir(tmp_path)
     wrong, draw = [], random.Random(int(os.environ.get("SEED", "39")))
-    for number, (verb, words) in zip(range(int(os.environ.get("OVERRIDES", "60"))), _lines(draw, world)):
+    for number, (verb, words) in zip(range(int(os.environ.get("OVERRIDES", "40"))), _lines(draw, world)):
         began, before = time.process_time(), _listing(world, tmp_path)
         with redirect_stdout(shown := io.StringIO()), redirect_stderr(told := io.StringIO()), limited(60):
             try:
@@ -330,21 +302,18 @@ def test_no_line_of_overrides_ends_as_an_error_of_the_program(
                 code, _ = 70, traceback.print_exc(file=told)
         seconds, error = time.process_time() - began, told.getvalue()
         after = _listing(world, tmp_path)
-        refused = code in (2, 3)
-        problems = [
-            *([f"exit code {code}"] if code not in (0, 1, 2, 3) or (code == 1 and verb == "plan") else []),
-            *(["error of the program"] if "--debug" in error or "Traceback" in error else []),
-            *(["no word"] if code and not (error + shown.getvalue()).strip() else []),
-            *(["nan"] if verb == "plan" and re.search(r"\b(nan|inf)\b", shown.getvalue().split("\nnext: ")[0]) else []),
-            *(
-                [f"{seconds:.1f} s"]
-                if seconds > 5 and number and "output=" not in " ".join(words) and "sync" not in words
-                else []
-            ),
-            *([f"changed {sorted(dict(before.items() ^ after.items()))}"] if refused and before != after else []),
-        ]
-        if problems:
-            wrong.append(f"{number} {problems} {[word[:200] for word in words]} {error[-700:]}")
+        slow = seconds > 5 and number and "output=" not in " ".join(words) and "sync" not in words
+        odd_number = verb == "plan" and re.search(r"\b(nan|inf)\b", shown.getvalue().split("\nnext: ")[0])
+        problems = {
+            f"exit code {code}": code not in (0, 1, 2, 3) or (code == 1 and verb == "plan"),
+            "error of the program": "--debug" in error or "Traceback" in error,
+            "no word": code and not (error + shown.getvalue()).strip(),
+            "nan": odd_number,
+            f"{seconds:.1f} s": slow,
+            f"changed {sorted(dict(before.items() ^ after.items()))}": code in (2, 3) and before != after,
+        }
+        if found := [problem for problem, holds in problems.items() if holds]:
+            wrong.append(f"{number} {found} {[word[:200] for word in words]} {error[-700:]}")
             print(wrong[-1], flush=True)
         if before != after:
             shutil.rmtree(world["study"])

@@ -17,8 +17,8 @@ from pipeline.study.folder import question_yaml, study_of
 from tests.conftest import write_text
 from tests.pipeline.small import refused
 
-IN_CI = ("autoscale-paper-bert",)
-"""Experiments whose rehearsal takes some 20 seconds on two free cores."""
+IN_CI = {"autoscale-paper-bert": ["weights.methods=[ddo,uniform]"]}
+"""Experiment whose rehearsal takes some 20 seconds on two free cores -> what makes it so."""
 
 
 @pytest.mark.parametrize("name", options("experiment"))
@@ -106,8 +106,9 @@ def test_a_study_is_rehearsed_from_its_start_or_not_at_all(tmp_path: Path) -> No
 def _cases() -> Iterator[object]:
     """CI has time for the shortest ones. The others take minutes each: python -m pytest -m rehearsal."""
     for name in options("experiment"):
-        marks = [pytest.mark.slow, *([] if name in IN_CI else [pytest.mark.rehearsal])]
-        yield pytest.param(name, [], marks=marks, id=name)
+        yield pytest.param(name, [], marks=[pytest.mark.slow, pytest.mark.rehearsal], id=name)
+    for name, words in IN_CI.items():
+        yield pytest.param(name, words, marks=pytest.mark.slow, id=f"{name} in small")
     words = ["mixture.domain_ratio=[0.1,0.5,0.9]", "mixture.replicates=1", "confirm.around=[-0.3]", "confirm.seeds=1"]
     words += ["model=qwen2-0.15m", "ladder=[qwen2-0.05m,qwen2-0.15m]", "law=[dcpt,transfer-anchored]"]
     yield pytest.param("usages-small", words, marks=pytest.mark.slow, id="usages of three ratios")
