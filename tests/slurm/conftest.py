@@ -43,6 +43,17 @@ class Cluster:
         self.folder, self.conf = folder, folder / "slurm.conf"
         """All of Slurm's files, log/ holds its logs; the value of SLURM_CONF."""
 
+    def daemons(self) -> list[int]:
+        """Process ids of its daemons."""
+        return [int(path.read_text()) for path in (self.folder / "pid").iterdir()]
+
+    def down(self) -> None:
+        """Stop it, and check that nothing is left."""
+        daemons = self.daemons() if self.folder.exists() else []
+        self.call("down")
+        assert not any(map(local_cluster.runs, daemons))
+        assert not self.folder.exists()
+
     def call(self, verb: str, *words: str) -> str:
         """Output of `local_cluster.py VERB ...`; `fail NODE` takes a node down, `up` restores it."""
         command = [sys.executable, local_cluster.__file__, verb, *words, "--folder", str(self.folder)]
@@ -92,7 +103,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             patch.setenv("SLURM_CONF", str(cluster.conf))
             yield cluster
     finally:
-        cluster.call("down")
+        cluster.down()
         signal.signal(signal.SIGTERM, before)
 
 
@@ -107,6 +118,12 @@ def require_slurm(accounting: bool = False) -> None:
     """Skip the test if Slurm, or what its accounting needs, is not installed; fail it with CI_REQUIRE_SLURM=1."""
     if reason := local_cluster.missing(accounting):
         (pytest.fail if os.environ.get("CI_REQUIRE_SLURM") == "1" else pytest.skip)(reason)
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One Slurm command a second is for a controller that others use too."""
+    monkeypatch.setattr(Scheduler.__init__, "__defaults__", (60.0, 0.0))
 
 
 @pytest.fixture(autouse=True)
@@ -153,11 +170,9 @@ def prepared(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    """Programs that answer as Slurm's do, without the second between two calls."""
+    """Programs that answer as Slurm's do."""
     fake = FakeSlurm(tmp_path / "slurm")
     monkeypatch.setenv("PATH", f"{fake.bin}:{os.environ['PATH']}")
-    # One command a second is for a real controller.
-    monkeypatch.setattr(Scheduler.__init__, "__defaults__", (60.0, 0.0))
     return fake
 
 

@@ -283,10 +283,11 @@ def _end(pids: Sequence[int | None], number: int = signal.SIGTERM) -> None:
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-    _until(lambda: not any(map(_runs, pids)), 15)
+    _until(lambda: not any(map(runs, pids)), 15)
 
 
-def _runs(pid: int | None) -> bool:
+def runs(pid: int | None) -> bool:
+    """Whether there is a process of that id, which is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:

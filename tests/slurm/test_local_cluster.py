@@ -32,33 +32,20 @@ def test_both_nodes_work(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accounting", [(), ("--accounting",)])
-def test_down_ends_jobs_and_daemons(cluster: Cluster, tmp_path: Path, accounting: tuple[str, ...]) -> None:
-    """A second cluster does not touch that of the session."""
-    require_slurm(bool(accounting))
-    other = Cluster(tmp_path / "other")
-    other.call("up", "--nodes", "1", "--gpus", "0", *accounting)
+def test_down_ends_jobs_and_daemons(cluster: Cluster, tmp_path: Path) -> None:
+    """A second cluster does not touch that of the session, whose fixture checks `down` with accounting."""
+    other, pid = Cluster(tmp_path / "other"), tmp_path / "pid"
+    other.call("up", "--nodes", "1", "--gpus", "0")
     conf = {"SLURM_CONF": str(other.conf)}
-    job = other.submit("--wrap", "echo $$ > pid; exec sleep 60", folder=tmp_path, **conf)
-    pids = [int(path.read_text()) for path in (other.folder / "pid").iterdir()]
-    assert len(pids) == (5 if accounting else 3)
-    pid = tmp_path / "pid"
+    assert other.submit("--wrap", "echo $$ > pid; exec sleep 60", folder=tmp_path, **conf) == "1"
     wait_until(lambda: pid.exists() and pid.read_text())
-    pids.append(int(pid.read_text()))
-    assert job == "1"
-    assert all(_alive(pid) for pid in pids)
-    other.call("down")
-    assert not any(_alive(pid) for pid in pids)
-    assert not other.folder.exists()
-    other.call("down")
+    pids = [*other.daemons(), int(pid.read_text())]
+    assert len(pids) == 3 + 1
+    assert all(map(local_cluster.runs, pids))
+    other.down()
+    assert not any(map(local_cluster.runs, pids))
+    other.down()
     assert _srun("hostname")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
 
 
 def test_refusals(tmp_path: Path) -> None:

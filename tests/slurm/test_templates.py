@@ -29,12 +29,11 @@ def _lines(name: str) -> list[str]:
     return (SLURM / f"{name}.sbatch").read_text().splitlines()
 
 
-@pytest.mark.parametrize("name", [*NAMES, "wandb-agent"])
-def test_slurm_accepts_it(name: str, cluster: Cluster, tmp_path: Path) -> None:
-    words = ["sbatch", "--test-only", "--gpus-per-node=2", "--nodes=2", str(SLURM / f"{name}.sbatch"), "studies/law"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "to start at" in done.stderr
+def test_slurm_accepts_each(cluster: Cluster, tmp_path: Path) -> None:
+    for script in SLURM.glob("*.sbatch"):
+        words = ["sbatch", "--test-only", "--gpus-per-node=2", "--nodes=2", str(script), "studies/law"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, "to start at" in done.stderr) == (0, True), done.stderr
 
 
 def test_shared_lines_are_equal() -> None:
