@@ -6,7 +6,6 @@ loss counts; `training.domain_weights` has their update.
 
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +79,7 @@ class GroupDro:
         if saved:
             self.weights = DomainWeights(**{name: tensor.numpy() for name, tensor in saved.items()})
         # The line of a step is on disk before its state: lines up to the state are kept.
-        group.broadcast(partial(cut_lines, self._path, step + 1))
+        group.broadcast(cut_lines, self._path, step + 1)
 
     def weighed(self, losses: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         """Losses by token (n, T) of the next sequences, times their domain's weight over its ratio in the mixture.
@@ -102,7 +101,7 @@ class GroupDro:
         excess = excess_losses(by_sequence, self._step_domains, self.weights.excess)
         self.weights = updated(self.weights, excess, self._reweighting)
         if step in self._logged:
-            self._group.broadcast(partial(append_flushed, self._path, as_line(step, self._names, self.weights)))
+            self._group.broadcast(append_flushed, self._path, as_line(step, self._names, self.weights))
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The weights as tensors, for the resume state."""

@@ -6,14 +6,11 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-import torch
 from transformers import PreTrainedModel
 
 from training.batches import store_of, training_batches, training_corpora, validation_windows
@@ -32,18 +29,12 @@ from training.objectives import Losses
 from training.schedule import learning_rates
 from training.spec import Execution, Parallel, RunSpec
 from training.stop import StopRequestedError, answer_signal, answering
-from training.telemetry import NonFiniteLossError, telemetry_of
+from training.telemetry import NonFiniteLossError, Telemetry
 
 LONG_STEPS = 2**25
 """Parameters above which a step may take seconds."""
 METRICS_MINUTES = 0.5
 """Minutes after which a line of metrics is written whatever the steps, so that a large model is seen to go on."""
-
-
-class Check(Protocol):
-    """Raise where the run has to stop, and return what is due by the first process (`RunClaim.check`)."""
-
-    def __call__(self, *due: bool, at_once: bool = True) -> list[bool]: ...
 
 
 def train(
@@ -56,7 +47,7 @@ def train(
     losses: Losses,
     reference: Losses | None = None,
     execution: Execution,
-    check: Check,
+    check: Callable[..., list[bool]],
     group: Group = ALONE,
     log: Callable[[str], object] = print,
 ) -> None:
@@ -69,8 +60,8 @@ def train(
         network, losses: from `engines.shared_engine`; the weights are replaced, the losses by token with a reweighting.
         reference: with a reweighting, the loss function by token of the reference model.
         execution: micro-batch, devices, saving and logging.
-        check: called before each step, each forward pass of an evaluation and each file; raises StopRequestedError or
-            LeaseLostError in all processes of the group.
+        check: `RunClaim.check`, called before each step, each forward pass of an evaluation and each file; raises
+            StopRequestedError or LeaseLostError in all processes of the group.
         group: the processes that train the run together; each calls this, only the first writes.
         log: called with warnings and progress.
 
@@ -83,27 +74,30 @@ def train(
     evaluated = set(evaluation_steps(spec.evaluation, spec.steps))
     kept = {*execution.checkpoints, spec.steps}
     micro_batch = execution.parallel.micro_batch(spec.global_batch, execution.micro_batch)
+    predictions = spec.objective.predictions(spec.sequence_length)
     stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in spec.corpora.items()}
     validation = {corpus: validation_windows(store, spec) for corpus, store in stores.items()}
 
     devices, saved = _restored(spec, folder, start, network, losses, execution.parallel, group)
     finished = in_state = done = step_of(saved) if saved is not None else 0
-    group.broadcast(partial(states.drop_later_states, folder, done))
+    group.broadcast(states.drop_later_states, folder, done)
     # The evaluation at the step of the state may be incomplete: it is repeated, and gives the same bytes.
     points = folder / "points.jsonl"
-    group.broadcast(partial(cut_lines, points, before_step=done))
+    group.broadcast(cut_lines, points, done)
 
     batches = training_batches(stores, spec, done + 1, group)
     domains = None
     if reference is not None:
-        extra = states.load_state_extra(saved) if saved is not None else {}
-        domains = GroupDro(spec, folder, reference, training_corpora(stores, spec, done + 1), group, done, extra)
-    predictions = spec.objective.predictions(spec.sequence_length)
-    telemetry = telemetry_of(spec, folder, group, log)
+        read = training_corpora(stores, spec, done + 1)
+        domains = GroupDro(spec, folder, reference, read, group, done, states.load_state_extra(saved))
+    weigh = domains and domains.weighed
+    telemetry = Telemetry(folder, spec, log, group)
     gradient_norm, last_save, last_metrics = 0.0, time.monotonic(), time.monotonic()
+    metrics_due = state_due = False
     # A gradient that was not finished is dropped; other processes and weights of domains have counted it.
     alone = group.count == 1 and domains is None
     at_once = partial(answering, at_once=alone)
+    passing = partial(check, at_once=False)
     with contextlib.ExitStack() as at_end:
         at_end.enter_context(answering(patient=not alone))
         if alone:
@@ -118,17 +112,18 @@ def train(
             group.broadcast(writer.wait)
             writer.write(step, states.held_state(devices, group, domains and domains.tensors()))
 
-        metrics_due = state_due = False
-        passing = partial(check, at_once=False)
         try:
             for step in range(done, spec.steps + 1):
                 if step > done:
                     clocks = _is_due(METRICS_MINUTES, last_metrics), _is_due(execution.resume_minutes, last_save)
-                    metrics_due, state_due = check(*clocks, at_once=False)
+                    metrics_due, state_due = passing(*clocks)
                     wait_start = time.perf_counter()
                     micros = next(batches).split(micro_batch)
                     telemetry.waited(time.perf_counter() - wait_start)
-                    local_loss = _accumulate(devices, micros, domains, spec.global_batch * predictions, at_once)
+                    local_loss = 0.0
+                    for number, micro in enumerate(micros, start=1):
+                        with devices.accumulate(number == len(micros)), at_once():
+                            local_loss += devices.gradient(micro, spec.global_batch * predictions, weigh)
                     gradient_norm = devices.update(rates[step - 1])
                     # Read when the next step is queued, so that a GPU does not wait for it.
                     telemetry.step(step, local_loss, rates[step - 1])
@@ -139,19 +134,17 @@ def train(
 
                 if step in evaluated:
                     telemetry.read_losses()
-                    lines = []
+                    results = {}
                     for corpus, windows in validation.items():
                         with at_once():
                             result = evaluate(devices.evaluation, windows, predictions, micro_batch, passing, group)
-                        if not math.isfinite(result.loss):
-                            raise NonFiniteLossError(f"validation loss on {corpus} is {result.loss} at step {step}")
-                        lines.append(_point(spec, step, corpus, result, rates))
-                        telemetry.validation[corpus] = result.loss
+                        results[corpus], telemetry.validation[corpus] = result, result.loss
+                    lines = _points(spec, step, results, rates)
                     check()
-                    group.broadcast(partial(append_flushed, points, "".join(lines)))
+                    group.broadcast(append_flushed, points, lines)
 
-                noted = step % execution.metrics_every == 0 or metrics_due
-                if step > done and (noted or step == spec.steps):
+                noted = metrics_due or step % execution.metrics_every == 0 or step == spec.steps
+                if step > done and noted:
                     telemetry.write(step, rates[step - 1], float(gradient_norm))
                     last_metrics = time.monotonic()
 
@@ -160,7 +153,8 @@ def train(
                     check()
                     group.broadcast(writer.wait)
                     full = None if devices.whole else weights.full_weights(devices, group.first)
-                    group.broadcast(partial(weights.save_weights, folder, step, network, manifest.tokenizer_path, full))
+                    group.broadcast(weights.save_weights, folder, step, network, manifest.tokenizer_path, full)
+
                 regular = execution.resume_every and step % execution.resume_every == 0
                 regular = step < spec.steps and (regular or state_due)
                 if step > done and (regular or step in execution.kept_states):
@@ -193,14 +187,20 @@ def _restored(
     group: Group,
 ) -> tuple[Devices, Path | None]:
     """Place the model on its devices with the weights to go on from; returns also the run's newest state, if any."""
-    saved = group.broadcast(partial(resumable_state, spec, folder))
+    saved = group.broadcast(resumable_state, spec, folder)
     state = saved
     if saved is None and start is not None and spec.initial.moments:
-        state = group.broadcast(partial(states.whole_state, start))
-    if state is None:
-        _first_weights(spec, start, network)
-    else:
+        state = group.broadcast(states.whole_state, start)
+    if state is not None:
         states.load_state_weights(state, network)
+    elif spec.initial.kind == "scratch":
+        weights.take_weights(build_model(spec.model, "eager", spec.seed), network)
+    else:
+        assert start is not None
+        if spec.initial.kind == "run":
+            weights.load_weights(start, network)
+        else:
+            weights.take_weights(model_from_directory(start, "eager"), network)
     network.train()
     # The model is shared: a run that failed during a step left its gradient there.
     network.zero_grad(set_to_none=True)
@@ -221,33 +221,13 @@ def _answering_within_steps(devices: Devices) -> Iterator[None]:
         yield
 
 
-def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) -> None:
-    if spec.initial.kind == "scratch":
-        weights.take_weights(build_model(spec.model, "eager", spec.seed), network)
-        return
-    assert start is not None
-    if spec.initial.kind == "run":
-        weights.load_weights(start, network)
-    else:
-        weights.take_weights(model_from_directory(start, "eager"), network)
-
-
-def _accumulate(
-    devices: Devices,
-    micros: Sequence[torch.Tensor],
-    domains: GroupDro | None,
-    predictions: int,
-    at_once: Callable[[], AbstractContextManager[object]],
-) -> torch.Tensor | float:
-    """Add up the gradient of a step's micro-batches; returns this process' part of the loss."""
-    local_loss = 0.0
-    for number, micro in enumerate(micros, start=1):
-        with devices.accumulate(number == len(micros)), at_once():
-            local_loss += devices.gradient(micro, predictions, domains and domains.weighed)
-    return local_loss
-
-
-def _point(spec: RunSpec, step: int, corpus: str, result: Validation, rates: np.ndarray) -> str:
+def _points(spec: RunSpec, step: int, results: Mapping[str, Validation], rates: np.ndarray) -> str:
+    """A line for each corpus; raises NonFiniteLossError."""
     rate = float(rates[step - 1] if step else spec.learning_rate_before)
-    point = {"step": step, "tokens": step * spec.tokens_per_step, "corpus": corpus, "loss": result.loss}
-    return json.dumps(point | {"loss_stderr": result.stderr, "learning_rate": rate}) + "\n"
+    lines = ""
+    for corpus, result in results.items():
+        if not math.isfinite(result.loss):
+            raise NonFiniteLossError(f"validation loss on {corpus} is {result.loss} at step {step}")
+        point = {"step": step, "tokens": step * spec.tokens_per_step, "corpus": corpus, "loss": result.loss}
+        lines += json.dumps(point | {"loss_stderr": result.stderr, "learning_rate": rate}) + "\n"
+    return lines

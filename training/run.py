@@ -198,7 +198,7 @@ def run_once(
     from training.telemetry import NonFiniteLossError
 
     folder = folders.folder
-    if group.broadcast(partial(state_of, folder)) == "done":
+    if group.broadcast(state_of, folder) == "done":
         return Exit.DONE
     if not (run := claim_run(folder, group, stale_after)):
         return None
@@ -208,9 +208,9 @@ def run_once(
     try:
         stopped = partial(run.end, Exit.RUN_ME_AGAIN, "asked to stop in the middle of a step or a measurement")
         with nullcontext(stop) if stop else StopRequest() as stop, answering(last_act=stopped):
-            if group.broadcast(partial(state_of, folder)) == "done":
+            if group.broadcast(state_of, folder) == "done":
                 return run.end(Exit.DONE, "was done already")
-            group.broadcast(partial(write_whole, folder / "spec.yaml", yaml.safe_dump(spec.to_dict(), sort_keys=False)))
+            group.broadcast(write_whole, folder / "spec.yaml", yaml.safe_dump(spec.to_dict(), sort_keys=False))
             parallel = execution.parallel
             if problem := parallel_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
                 raise SpecError(problem)
@@ -257,11 +257,11 @@ def _train_within_memory(
     key += [parallel.kind, parallel.processes, device_name()]
     kept = folders.engines / f"memory-{json_hash(key, digest_size=8)}.json"
     while True:
-        fitting = group.broadcast(partial(within_memory, spec, execution, kept))
+        fitting = group.broadcast(within_memory, spec, execution, kept)
         state = resumable_state(spec, folder) if group.first else None
         with answering(at_once=alone):
             begun = _begun_with(folder) if state else None
-            engine = group.broadcast(partial(choose_engine, spec, fitting, folders.engines, tokens_ahead, begun))
+            engine = group.broadcast(choose_engine, spec, fitting, folders.engines, tokens_ahead, begun)
         facts = {"engine": engine, "parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
         facts |= {"micro_batch": fitting.micro_batch, "from_step": step_of(state) if state else 0}
         run.note(**facts | {"precision": spec.precision, "device": device_name()})

@@ -33,29 +33,14 @@ class NonFiniteLossError(RuntimeError):
     """The training loss became infinite or not a number; the message names the step."""
 
 
-def telemetry_of(spec: RunSpec, folder: Path, group: Group, log: Callable[[str], object]) -> Telemetry:
-    """The telemetry of a run on its devices; only the first process writes and warns."""
-    peak = None
-    if group.device.type == "cuda":
-        peak = peak_flops(torch.cuda.get_device_name(group.device))
-        # This process may have trained a larger model before.
-        torch.cuda.reset_peak_memory_stats(group.device)
-    flops = model_size(spec.model, spec.sequence_length).flops_per_token
-    return Telemetry(folder, spec, flops, peak * group.count if peak else None, log, group)
-
-
 @dataclass
 class Telemetry:
-    """Collects the measurements of each step and writes lines of metrics.jsonl."""
+    """Collects the measurements of each step of a run and writes lines of metrics.jsonl."""
 
     folder: Path
     """The run's folder."""
     spec: RunSpec
     """The run."""
-    flops_per_token: float
-    """FLOPs of training on a token, forward and backward."""
-    peak: float | None
-    """Sum of the dense peaks of the run's devices, FLOP a second; None: unknown."""
     log: Callable[[str], object]
     """Called with warnings and progress."""
     group: Group = ALONE
@@ -69,6 +54,16 @@ class Telemetry:
     _waited: float = 0.0
     _since: float = field(default_factory=time.perf_counter)
     _logged: float = field(default_factory=time.perf_counter)
+    _peak: float | None = None
+
+    def __post_init__(self) -> None:
+        self._flops_per_token = model_size(self.spec.model, self.spec.sequence_length).flops_per_token
+        device = self.group.device
+        if device.type == "cuda":
+            peak = peak_flops(torch.cuda.get_device_name(device))
+            self._peak = peak * self.group.count if peak else None
+            # This process may have trained a larger model before.
+            torch.cuda.reset_peak_memory_stats(device)
 
     def waited(self, seconds: float) -> None:
         """Add time in which the devices waited for tokens."""
@@ -127,7 +122,7 @@ class Telemetry:
             "learning_rate": float(learning_rate),
             # Includes evaluations and saving: the speed for planning.
             "tokens_per_second": round(speed),
-            "mfu": round(speed * self.flops_per_token / self.peak, 4) if self.peak else None,
+            "mfu": round(speed * self._flops_per_token / self._peak, 4) if self._peak else None,
             "data_wait": round(self._waited / seconds, 5),
             "memory": peak_memory(),
             "seconds": round(seconds, 3),

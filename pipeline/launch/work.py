@@ -105,7 +105,7 @@ def work(
     done_before = {run.spec.hash for run in selected if study.state(run) == "done"}
     last_model, waited_for, since = None, None, 0.0
     while not group.maximum(int(stop.requested)):
-        names = group.broadcast(partial(next_runs, study, question, plan, selected, number, last_model))
+        names = group.broadcast(next_runs, study, question, plan, selected, number, last_model)
         if isinstance(names, Exit):
             return names
         for run in (by_name[name] for name in names):

@@ -15,11 +15,11 @@ def warnings() -> list[str]:
 
 @pytest.fixture
 def telemetry(spec, tmp_path, warnings) -> Telemetry:
-    return Telemetry(tmp_path, spec, flops_per_token=100.0, peak=1e6, log=warnings.append)
+    return Telemetry(tmp_path, spec, warnings.append)
 
 
 def test_a_line_has_speed_and_ratio_to_the_peak(telemetry, spec, warnings, monkeypatch):
-    telemetry._since = 0.0
+    telemetry._since, telemetry._flops_per_token, telemetry._peak = 0.0, 100.0, 1e6
     monkeypatch.setattr("training.telemetry.time.perf_counter", lambda: 2.0)
     telemetry.waited(0.5)
     for step in (1, 2, 3):
@@ -66,11 +66,11 @@ def test_of_a_drop_of_the_speed_it_warns(telemetry, warnings, monkeypatch):
     assert "slow" in warnings[0]
 
 
-def test_an_unknown_device_has_no_ratio_to_a_peak(spec, tmp_path):
-    telemetry = Telemetry(tmp_path, spec, 100.0, None, print)
+def test_an_unknown_device_has_no_ratio_to_a_peak(telemetry):
+    telemetry._peak = None
     telemetry.step(1, 1.0, 1e-3)
     telemetry.write(1, 1e-3, 1.0)
-    assert json.loads((tmp_path / "metrics.jsonl").read_text())["mfu"] is None
+    assert json.loads((telemetry.folder / "metrics.jsonl").read_text())["mfu"] is None
     assert peak_flops("NVIDIA H100 PCIe") == 756e12
     assert peak_flops("AMD EPYC") is None
     assert peak_memory() > 1e7

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +76,10 @@ def load_state_moments(state: Path, devices: Devices) -> None:
             devices.set_moments(parameter, {"step": step, **moments})
 
 
-def load_state_extra(state: Path) -> dict[str, torch.Tensor]:
-    """The extra tensors of a state, by name."""
+def load_state_extra(state: Path | None) -> dict[str, torch.Tensor]:
+    """The extra tensors of a state, by name; empty without one."""
+    if state is None:
+        return {}
     with opened_state(state) as tensors:
         found = {name: tensors.read_whole(name) for name in tensors.shapes if name.startswith("extra.")}
         return {name.removeprefix("extra."): tensor for name, tensor in found.items() if tensor is not None}
@@ -169,10 +170,9 @@ class StateWriter:
 
     def _write(self, step: int, file: StateFile) -> None:
         group, folder = self._group, self._folder / "resume"
-        part = group.broadcast(partial(new_part, folder, step))
+        part = group.broadcast(new_part, folder, step)
         try:
-            digest_of = partial(digest, flush=True)
-            saved = group.collect(lambda: {file.name: digest_of(file.save(part, step))} if file.name else {})
+            saved = group.collect(lambda: {file.name: digest(file.save(part, step), flush=True)} if file.name else {})
             if group.first:
                 publish(part, folder / f"step-{step}", {name: each for one in saved for name, each in one.items()})
         except BaseException:

@@ -49,13 +49,13 @@ class Group:
 
         return torch.device("cuda", self.local_rank) if torch.cuda.is_available() else torch.device("cpu")
 
-    def broadcast(self, make: Callable[[], T]) -> T:
-        """Result of `make` on rank 0, or its error raised in all processes; the others do not call `make`.
+    def broadcast(self, make: Callable[..., T], *arguments: Any) -> T:
+        """Result of a call on rank 0, or its error raised in all processes; the others do not call.
 
         The result must be picklable. All files of a run are written through this, so that a full disk ends all of its
         processes with the same error.
         """
-        return self.collect(make if self.first else lambda: None)[0]  # pyright: ignore[reportReturnType]
+        return self.collect(lambda: make(*arguments) if self.first else None)[0]  # pyright: ignore[reportReturnType]
 
     def collect(self, make: Callable[[], T]) -> list[T]:
         """Results of `make`, picklable, in all processes by rank, or the first error raised in all."""
@@ -94,10 +94,6 @@ class Group:
     def maximum(self, value: int) -> int:
         """Maximum of a number over the processes."""
         return int(self.gather(np.array([value])).max())
-
-    def sum(self, value: float) -> float:
-        """Sum of a number over the processes."""
-        return float(self.gather(np.array([value])).sum())
 
     def gather(self, values: np.ndarray) -> np.ndarray:
         """Concatenation of the processes' arrays, all of one shape, by rank: (count x n, ...)."""
