@@ -18,7 +18,7 @@ from pipeline.goals.registry import read_question
 from pipeline.study.folder import Study
 from tests.pipeline.show.tracking.test_tracking import no_wandb_of_ours, records  # noqa: F401
 from tests.pipeline.small import CPTLAW, refused, small_words, study_in
-from tests.processes import Forked, run_forked
+from tests.processes import run_forked
 from training.durable import read_lines_whole
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ SWEEPS = sorted((CONF / "wandb_sweeps").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
-def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def words(texts: Path, tmp_path_factory) -> list[str]:
     without = ("name=", "mixture.domain_ratio=", "ladder=")
     words = small_words(texts, tmp_path_factory.mktemp("swept"), "ladder=[]", "launcher.workers=1", without=without)
     assert run(["prepare", *words, "name=whole"]) == 0
@@ -72,16 +72,6 @@ def test_a_multirun_fills_the_folders_of_the_plan(words: list[str], planned: Stu
 )
 def test_a_mistake_in_a_multirun_is_one_line(mistake: str, line: str, words: list[str], capsys) -> None:
     assert line in refused(["train", "-m", *words, "name=wrong", mistake], capsys, 2)
-
-
-@pytest.mark.slow
-def test_jobs_of_two_machines_lose_nothing_of_the_plan(words: list[str], planned: Study) -> None:
-    command = [sys.executable, "-m", "pipeline.cli.sweep", *words, "name=two"]
-    processes = [Forked([*command, f"mixture.domain_ratio={share}"]) for share in (0.1, 0.3)]
-    assert [process.wait() for process in processes] == [0, 0]
-    study = study_in(words, "two")
-    assert names(study) == {run.name for run in planned.read_plan()}
-    assert len(list(study.runs.glob("*/attempts/*.json"))) == 3
 
 
 @pytest.mark.slow
@@ -148,30 +138,31 @@ def test_every_command_line_of_an_agent_is_a_question(path: Path, monkeypatch, t
 
 
 @pytest.mark.slow
-def test_what_an_agent_starts_trains_in_the_same_folders(
+def test_what_two_agents_start_at_once_is_trained_in_the_same_folders(
     words: list[str], planned: Study, monkeypatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sweep = yaml.safe_load((CONF / "wandb_sweeps" / "mixture.yaml").read_text())
-    values = {**jobs(sweep)[0], **dict(word.split("=", 1) for word in words), "mixture.domain_ratio": 0.1}
-    values["name"] = "wandb"
-    command = agent_command(sweep, values, monkeypatch)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    # What the agent has set by now: the id of its run, and the sweep.
-    assert os.environ["WANDB_RUN_ID"] == "job"
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    sweep = yaml.safe_load((CONF / "wandb_sweeps" / "mixture.yaml").read_text())
+    values = {**jobs(sweep)[0], **dict(word.split("=", 1) for word in words), "name": "wandb"}
+    agents = []
+    for job, ratio in (("job", 0.1), ("other", 0.3)):
+        command = agent_command(sweep, {**values, "mixture.domain_ratio": ratio}, monkeypatch)
+        # What the agent has set by now: the id of its run, and the sweep.
+        assert os.environ["WANDB_RUN_ID"] == "job"
+        agents.append(subprocess.Popen(command, cwd=ROOT, env=os.environ | {"WANDB_RUN_ID": job}))
+    assert [agent.wait() for agent in agents] == [0, 0]
     study = study_in(words, "wandb")
-    expected = {run.name for run in planned.read_plan() if "domain0.3" not in run.name}
-    assert names(study) == expected
+    assert names(study) == {run.name for run in planned.read_plan()}
+    assert len(list(study.runs.glob("*/attempts/*.json"))) == 3, "nothing is trained twice"
     (job,) = study.folder.glob("wandb/offline-run-*-job/*.wandb")
     told = {}
     for record in records(job):
         for item in record.history.item:
             told["/".join(item.nested_key) or item.key] = item.value_json
-    continual = next(run for run in study.read_plan() if run.role == "fit")
+    continual = next(run for run in study.read_plan() if "domain0.1" in run.name)
     ends = [point for point in read_lines_whole(study.runs / continual.name / "points.jsonl") if point["step"] == 24]
     assert float(told["objective"]) == next(point["loss"] for point in ends if point["corpus"] == "domain")
     # The runs of the study are others than the agent's.
-    assert len(list(study.folder.glob("wandb/offline-run-*"))) == 1 + len(expected)
+    assert len(list(study.folder.glob("wandb/offline-run-*"))) == 2 + 3
