@@ -31,7 +31,7 @@ def shifts(study: ScheduleStudy) -> pd.DataFrame:
     """Loss at the end less that of the run that continues with the old corpus, nats per token (figures 2, 6, 14)."""
     runs, rows = study.fitted_runs(), []
     for corpus in CORPORA:
-        losses = study.final_losses(corpus, runs)
+        losses = runs.assign(loss=runs["run"].map(study.at_end(corpus, runs)["loss"])).dropna(subset="loss")
         keys = ["model", "parent", "transfer", "pieces"]
         reference = losses[losses["ratio"] == 0].drop_duplicates(keys).set_index(keys)["loss"]
         mixed = losses[losses["ratio"] > 0]
@@ -183,8 +183,7 @@ def _sides(study: ScheduleStudy, runs: pd.DataFrame, keys: list[str]) -> pd.Data
     rows = []
     for corpus, (model, of_model) in product(CORPORA, runs.groupby("model", sort=False)):
         fit = fitted(study, FitRequest("dynamics", corpus, str(model), 1.0))
-        points = study.on(corpus, of_model, pretraining=False)
-        last = points[points["step"] == points["run"].map(study.steps)].set_index("run", drop=False)
+        last = study.at_end(corpus, of_model)
         losses = pd.DataFrame({"measured": last["loss"], "predicted": predicted(fit, last, study.schedules)})
         table = of_model.set_index("run")[keys].join(losses, how="inner").assign(corpus=corpus)
         rows.append(table.melt([*keys, "corpus"], list(SIDES), "side", "value"))

@@ -99,11 +99,10 @@ class ScheduleStudy:
         """Length of a run."""
         return self.plan[run].spec.steps
 
-    def final_losses(self, corpus: str, runs: pd.DataFrame) -> pd.DataFrame:
-        """`runs` with a column loss: on a corpus at the last step."""
+    def at_end(self, corpus: str, runs: pd.DataFrame) -> pd.DataFrame:
+        """The point of each of some rows of `runs` on a corpus at its last step, by the run."""
         points = self.on(corpus, runs, pretraining=False)
-        last = points[points["step"] == points["run"].map(self.steps)].set_index("run")["loss"]
-        return runs.assign(loss=runs["run"].map(last)).dropna(subset="loss")
+        return points[points["step"] == points["run"].map(self.steps)].set_index("run", drop=False)
 
     def curve(self, corpus: str, run: str) -> pd.DataFrame:
         """step and loss of a continual run from step 0 on."""

@@ -24,7 +24,7 @@ MODEL = "qwen2-0.05m"
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Question]:
+def study(tmp_path_factory) -> tuple[Study, Question]:
     return study_of_schedules(tmp_path_factory.mktemp("schedules"))
 
 
@@ -123,7 +123,7 @@ def test_of_several_schedules_after_one_base_the_one_with_most_peaks_is_shown(sc
     pd.testing.assert_frame_equal(facts._most(pd.concat([more, runs]), ["model"], alike, "peak"), expected)
 
 
-def test_an_open_model_is_fitted_without_its_past(schedules: ScheduleStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_model_is_fitted_without_its_past(schedules: ScheduleStudy, monkeypatch) -> None:
     monkeypatch.setattr(fits, "CORPORA", ("D_cpt",))
     table = fits.open_model(schedules).rename(columns={"value": "ours"})
     assert fits.judge_open_model(table)[0] == HOLDS
@@ -132,9 +132,7 @@ def test_an_open_model_is_fitted_without_its_past(schedules: ScheduleStudy, monk
     assert at[["open", "full"]].min() > 0.9995
 
 
-def test_an_open_model_is_judged_on_the_steps_that_only_longer_runs_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_open_model_is_judged_on_the_steps_that_only_longer_runs_have(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(fits, "CORPORA", ("D_cpt",))
     warm_up, steps = {"shape": "linear", "end": 1.0, "share": 0.05}, [20, 300, *range(350, 900, 50)]
     shapes = {"constant": {"shape": "constant"}, "cosine": {"shape": "cosine", "end": 0.1}}

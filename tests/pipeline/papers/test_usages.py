@@ -106,7 +106,7 @@ def _near_zero(turn: float) -> DomainPoints:
     return DomainPoints(pd.concat(parts, ignore_index=True), "general", ("law",))
 
 
-def test_an_inflection_ratio_is_found_with_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inflection_ratio_is_found_with_its_interval(monkeypatch) -> None:
     monkeypatch.setattr(near_zero, "CORPORA", ("G",))
     monkeypatch.setattr(near_zero, "REFITS", 40)
     (twelve,) = tables_of({"near-zero": _near_zero(0.07)}, ["dcpt-figure-12"], None)
