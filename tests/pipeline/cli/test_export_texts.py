@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import datasets
 import pyarrow
@@ -24,12 +25,11 @@ from training.corpora.documents import CorpusError, in_validation
 from training.corpora.readers import open_reader
 from training.corpora.source import Source
 
-Texts = dict[str, list[str]]
 
-
-def write(path: Path, content: str | bytes | list[dict[str, object]]) -> None:
+def write(path: Path, content: Any) -> None:
+    """Rows, as the ending says, or the content of a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(content, list) and path.suffix == ".parquet":
+    if path.suffix == ".parquet":
         parquet.write_table(pyarrow.Table.from_pylist(content), path)
         return
     text = "".join(json.dumps(row) + "\n" for row in content) if isinstance(content, list) else content
@@ -39,80 +39,74 @@ def write(path: Path, content: str | bytes | list[dict[str, object]]) -> None:
 @pytest.fixture
 def sources(tmp_path: Path) -> dict[str, Source]:
     """A corpus of each kind that trainers read in ways of their own."""
-    rows: list[dict[str, object]] = [{"text": "one", "meta": 1}, {"text": "two\nlines \u2028 in it", "meta": 2}]
-    more: list[dict[str, object]] = [{"text": "three", "meta": 3}]
-    files: dict[str, str | bytes | list[dict[str, object]]] = {
+    rows = [{"text": "one", "meta": 1}, {"text": "two\nlines \u2028 in it", "meta": 2}]
+    more = [{"text": "three", "meta": 3}]
+    files = {
         "file.jsonl": rows,
-        "flat/a.jsonl": rows,
-        "flat/b.jsonl": more,
-        "deep/a.jsonl": rows,
-        "deep/below/b.jsonl": more,
-        "parquet/a.parquet": rows,
-        "parquet/below/b.parquet": more,
+        **{"flat/a.jsonl": rows, "flat/b.jsonl": more},
+        **{"deep/a.jsonl": rows, "deep/below/b.jsonl": more},
+        **{"parquet/a.parquet": rows, "parquet/below/b.parquet": more},
         "packed/a.jsonl.gz": gzip.compress(b'{"text": "one"}\n'),
-        "text/a.txt": "one\n\nstill one\n",
-        "text/b.txt": "two\nlines\n",
+        **{"text/a.txt": "one\n\nstill one\n", "text/b.txt": "two\nlines\n"},
         "paragraphs.txt": "one\nstill one\n\ntwo\n",
-        "mixed/a.jsonl": rows,
-        "mixed/b.parquet": more,
-        "unlike/a.jsonl": rows,
-        "unlike/b.jsonl": [{"text": "three", "other": "x"}],
+        **{"mixed/a.jsonl": rows, "mixed/b.parquet": more},
+        **{"unlike/a.jsonl": rows, "unlike/b.jsonl": [{"text": "three", "other": "x"}]},
         "a [draft]/a.jsonl": rows,
-        "hidden/a.jsonl": rows,
-        "hidden/__b.jsonl": more,
-        "upper/A.jsonl": rows,
-        "upper/readme.md": "none of the documents",
+        **{"hidden/a.jsonl": rows, "hidden/__b.jsonl": more},
+        **{"upper/A.jsonl": rows, "upper/readme.md": "none of the documents"},
+        "blank.jsonl": '{"text": "one"}\n\n{"text": "two"}\n',
     }
+    texts = tmp_path / "texts"
     for name, content in files.items():
-        write(tmp_path / "texts" / name, content)
-    write(tmp_path / "texts" / "body.jsonl", [{"body": "one"}, {"body": ""}])
-    write(tmp_path / "texts" / "blank.jsonl", '{"text": "one"}\n\n{"text": "two"}\n')
-    names = {name.split("/")[0] for name in files} | {"blank.jsonl"}
-    made = {f"c{number}": Source(path=str(tmp_path / "texts" / name)) for number, name in enumerate(sorted(names))}
-    made["filtered"] = dataclasses.replace(made["c0"], path=str(tmp_path / "texts" / "flat"), where={"meta": [2, 3]})
-    made["column"] = Source(path=str(tmp_path / "texts" / "body.jsonl"), column="body")
-    made["installed"] = Source("installed-python", part="statistics", max_bytes=4000)
-    return made
+        write(texts / name, content)
+    write(texts / "body.jsonl", [{"body": "one"}, {"body": ""}])
+    names = sorted({name.split("/")[0] for name in files})
+    return {
+        **{f"c{number}": Source(path=str(texts / name)) for number, name in enumerate(names)},
+        "filtered": Source(path=str(texts / "flat"), where={"meta": [2, 3]}),
+        "column": Source(path=str(texts / "body.jsonl"), column="body"),
+        "installed": Source("installed-python", part="statistics", max_bytes=4000),
+    }
 
 
-def by_trl(text: str, folder: Path) -> Texts:
+Texts = list[list[str]]
+"""The documents of each corpus."""
+
+
+def load(kind: str, files: str | list[str], cache: Path) -> Any:
+    return datasets.load_dataset(kind, data_files=files, split="train", cache_dir=str(cache))
+
+
+def by_trl(text: str, cache: Path) -> Texts:
     """As trl.scripts.utils.get_dataset."""
     values = yaml.safe_load(text)
-    loaded = [
-        datasets.load_dataset(one["path"], data_files=one["data_files"], split=one["split"], cache_dir=str(folder))
-        for one in values["datasets"]
-    ]
+    loaded = [load(one["path"], one["data_files"], cache) for one in values["datasets"]]
     columns = [one.select_columns(given["columns"]) for one, given in zip(loaded, values["datasets"], strict=True)]
     assert len(datasets.concatenate_datasets(columns)) == sum(map(len, loaded))
-    return {str(number): list(one[values["dataset_text_field"]]) for number, one in enumerate(columns)}
+    return [list(one[values["dataset_text_field"]]) for one in columns]
 
 
-def by_llama_factory(text: str, folder: Path) -> Texts:
+def by_llama_factory(text: str, cache: Path) -> Texts:
     """As llamafactory.data.loader._load_single_dataset."""
     values = yaml.safe_load(text)
-    info = json.loads((Path(values["dataset_dir"]) / "dataset_info.json").read_text())
-    texts = {}
+    folder, texts = Path(values["dataset_dir"]), []
+    info = json.loads((folder / "dataset_info.json").read_text())
     for name in values["dataset"].split(","):
-        path = Path(values["dataset_dir"]) / info[name]["file_name"]
-        files = [path / one.name for one in path.iterdir()] if path.is_dir() else [path]
-        (kind,) = {{"jsonl": "json", "parquet": "parquet"}[file.name.split(".")[-1]] for file in files}
-        loaded = datasets.load_dataset(kind, data_files=[*map(str, files)], split="train", cache_dir=str(folder))
-        texts[name] = list(loaded[info[name]["columns"]["prompt"]])
+        path = folder / info[name]["file_name"]
+        files = [*path.iterdir()] if path.is_dir() else [path]
+        (kind,) = {{".jsonl": "json", ".parquet": "parquet"}[file.suffix] for file in files}
+        texts.append(list(load(kind, [*map(str, files)], cache)[info[name]["columns"]["prompt"]]))
     return texts
 
 
-def by_axolotl(text: str, folder: Path) -> Texts:
+def by_axolotl(text: str, cache: Path) -> Texts:
     """As axolotl.utils.data.shared."""
-    texts = {}
-    for number, one in enumerate(yaml.safe_load(text)["datasets"]):
-        assert Path(one["path"]).is_dir() == ("data_files" in one)
-        files = one.get("data_files", one["path"])
-        loaded = datasets.load_dataset(one["ds_type"], data_files=files, split="train", cache_dir=str(folder))
-        texts[str(number)] = list(loaded[one["field"]])
-    return texts
+    given = yaml.safe_load(text)["datasets"]
+    assert all(Path(one["path"]).is_dir() == ("data_files" in one) for one in given)
+    return [list(load(one["ds_type"], one.get("data_files", one["path"]), cache)[one["field"]]) for one in given]
 
 
-def by_torchtitan(text: str, folder: Path, monkeypatch) -> Texts:
+def by_torchtitan(text: str, monkeypatch) -> Texts:
     """As torchtitan.hf_datasets.text_datasets, which is not installed here: its names stand for it."""
     registered: dict[str, dict[str, object]] = {}
     settings: dict[str, object] = {}
@@ -131,25 +125,25 @@ def by_torchtitan(text: str, folder: Path, monkeypatch) -> Texts:
     for name in ("", ".config", ".components", ".components.optimizer", ".hf_datasets", ".hf_datasets.text_datasets"):
         monkeypatch.setitem(sys.modules, f"torchtitan{name}", Names(f"torchtitan{name}"))
     exec(text, settings)
-    texts = {}
+    texts = []
     for source in settings["SETTINGS"]["dataloader"]["sources"]:  # pyright: ignore[reportIndexIssue]
         one = registered[source["dataset"].lower()]
         loader, processor = one["loader"], one["sample_processor"]
         assert isinstance(loader, Callable)
         assert isinstance(processor, Callable)
-        texts[source["dataset"]] = [processor(sample) for sample in loader(source["dataset_path"])]
+        texts.append([processor(sample) for sample in loader(source["dataset_path"])])
     return texts
 
 
 def by_megatron(missing: list[str]) -> Texts:
     """As tools/preprocess_data.py, called as the export says."""
-    texts = {}
+    texts = []
     for line in (line for line in missing if "--json-keys" in line):
         words = shlex.split(line)
         path, key = (words[words.index(flag) + 1] for flag in ("--input", "--json-keys"))
         name = words[words.index("--output-prefix") + 1]
         assert line.startswith(f"{name}_{key}_document: ")
-        texts[name] = [json.loads(row)[key] for row in Path(path).read_text().split("\n") if row]
+        texts.append([json.loads(row)[key] for row in Path(path).read_text().split("\n") if row])
     return texts
 
 
@@ -175,10 +169,10 @@ def test_a_trainer_loads_the_documents_that_cptlaw_reads(
         "llama-factory": lambda: by_llama_factory(text, cache),
         "trl": lambda: by_trl(text, cache),
         "axolotl": lambda: by_axolotl(text, cache),
-        "torchtitan": lambda: by_torchtitan(text, cache, monkeypatch),
+        "torchtitan": lambda: by_torchtitan(text, monkeypatch),
     }.get(name, lambda: by_megatron(missing))()
     assert len(loaded) == len(sources)
-    for (key, source), texts in zip(sources.items(), loaded.values(), strict=True):
+    for (key, source), texts in zip(sources.items(), loaded, strict=True):
         documents = [text for _, text in open_reader(key, source).documents()]
         assert sorted(texts) == sorted(documents), (source.path, lines)
 

@@ -30,7 +30,7 @@ def made(tmp_path_factory) -> Study:
     assert run(["import", *map(str, states.values()), *words, facts_file(folder, states)]) == 0
     study = Study(folder / "studies" / "made")
     for verb in ("fit", "recommend"):
-        assert run([verb, str(study.folder), "bootstrap=5"]) == 0
+        assert run([verb, str(study.folder), "bootstrap=2"]) == 0
     return study
 
 
@@ -100,7 +100,7 @@ def test_a_run_that_leaves_its_interval_is_told_from_which_step_on(study: Study,
 @pytest.mark.slow
 def test_the_rest_is_another_mixture_or_an_earlier_decay(study: Study, tmp_path: Path, capsys) -> None:
     folder = str(study.folder)
-    laws = ["law=[transfer-two-mixtures]", "bootstrap=4"]
+    laws = ["law=[transfer-two-mixtures]", "bootstrap=0"]
     assert run(["fit", folder, *laws]) == 0
     log = table(tmp_path / "points.jsonl", 10)
     content, text = followed(study, log, capsys, "goal.tolerance=0.007")

@@ -83,7 +83,7 @@ def test_a_run_at_the_answer_confirms_it(states: Mapping[float, Path], tmp_path:
     imported(tmp_path, *map(str, states.values()), facts_file(tmp_path, states), "goal.tolerance=0.01")
     study = Study(tmp_path / "studies" / "elsewhere")
     for verb in ("fit", "recommend"):
-        assert run([verb, str(study.folder), "bootstrap=5"]) == 0
+        assert run([verb, str(study.folder), "bootstrap=2"]) == 0
     files = [study.folder / f"fits/{corpus}-transfer-open-saturating.json" for corpus in BEFORE]
     fits = [json.loads(file.read_text()) for file in files]
     assert fits[0]["params"]["C2"] == fits[1]["params"]["C2"], "what a high rate costs is the same on both"
