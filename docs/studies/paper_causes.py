@@ -198,7 +198,7 @@ def _pairs(key: str, number: int, table: pd.DataFrame) -> dict[str, float]:
     answers = [
         answer
         for statement in STATEMENTS[number]
-        for _, _, answer in compared(table, TABLES[f"dcpt-{number}"].subject, statement)
+        for _, _, answer in compared(table, TABLES[f"dcpt-{number}"].keys[0], statement)
         if answer is not None
     ]
     return {f"{key} right": sum(answers), f"{key} decided": len(answers)}

@@ -217,12 +217,12 @@ READING = StudyReader(
 TABLES = {
     "autoscale-1": Table(
         "Down-stream accuracy by method", "autoscale_table01_downstream_3B.csv", scores,
-        ("method", "task"), "method", "weights", ("task",), prints=_ours, judge=judge_scores),
+        ("method", "task"), "weights", ("task",), prints=_ours, judge=judge_scores),
     "autoscale-6": Table(
         "Perplexity of each domain by method", "autoscale_table06_domain_perplexity_3B.csv", perplexities,
-        ("domain", "method"), "method", "weights", ("method",), prints=_printed_perplexities, judge=judge_perplexities),
+        ("domain", "method"), "weights", ("method",), prints=_printed_perplexities, judge=judge_perplexities),
     "autoscale-7": Table(
         "Steps that AutoScale saves relative to equal weights", "autoscale_table07_bert_steps_saved.csv", steps_saved,
-        ("scale", "metric"), "scale", "weights", ("metric",), prints=_printed_saved, judge=judge_saved),
+        ("scale", "metric"), "weights", ("metric",), prints=_printed_saved, judge=judge_saved),
 }  # fmt: skip
 """Name -> table."""

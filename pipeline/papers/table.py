@@ -65,9 +65,7 @@ class Table:
     """Compute our numbers from the input: columns `keys` and value, NaN: none. attrs["note"] may hold a sentence on the
     method, attrs["verdict"] the verdict and its reason. Raises PointsError where the input does not allow it."""
     keys: tuple[str, ...]
-    """Columns that name a cell."""
-    subject: str
-    """The key that is compared: forms of the law, for example."""
+    """Columns that name a cell; the common rule compares the first, forms of the law, for example."""
     reads: str = "six"
     """Name of its input in READINGS."""
     across: tuple[str, ...] = ("corpus", "metric")
@@ -85,7 +83,7 @@ class Table:
 
 def judged(table: Table, cells: pd.DataFrame) -> tuple[str, str]:
     """Verdict and reason of a table's cells (`keys`, paper, ours), by its own rule or the common one."""
-    return table.judge(cells) if table.judge else judge(cells, table.subject, table.states, table.level)
+    return table.judge(cells) if table.judge else judge(cells, table.keys[0], table.states, table.level)
 
 
 def paper_folder(given: str | None) -> Path | None:

@@ -201,7 +201,7 @@ def _of_split(number: int, split: str) -> dict[int, Table]:
 
 def _table(number: int, title: str, file: str, make: Make, keys: tuple[str, ...]) -> Table:
     file, states = f"dcpt_table{number:02d}_{file}.csv", STATEMENTS[number]
-    return Table(title, file, make, (*keys, "corpus", "metric"), keys[0], states=states, level=LEVEL.get(number))
+    return Table(title, file, make, (*keys, "corpus", "metric"), states=states, level=LEVEL.get(number))
 
 
 _ALL, _PAIRS = partial(cross_domain, split="all"), partial(cross_domain, split="domain-pairs")

@@ -76,6 +76,4 @@ def _near_zero(question: Question) -> bool:
 
 READING = replace(READING_OF_SIZES, experiment="near-zero", fallback="", applies=_near_zero)
 _TITLE = "The ratio of a corpus below which training raises the loss on it"
-TABLES = {
-    "dcpt-figure-12": Table(_TITLE, "", inflection, KEYS, "domain", "near-zero", across=("quantity",), judge=judge)
-}
+TABLES = {"dcpt-figure-12": Table(_TITLE, "", inflection, KEYS, "near-zero", across=("quantity",), judge=judge)}

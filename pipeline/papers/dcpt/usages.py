@@ -143,7 +143,7 @@ READINGS = {
     # Its optimum is no bound; that of usages-small is.
     "compute": _reading("compute", "flops", "usages-compute"),
 }
-_AS_SHOWN = {"keys": KEYS, "subject": "what", "across": ("corpus",)}
+_AS_SHOWN = {"keys": KEYS, "across": ("corpus",)}
 TABLES = {
     "dcpt-5": Table(
         "Usage 1: the largest ratio within the tolerance of the general loss", "dcpt_table05_usage1_tradeoff.csv",

@@ -137,10 +137,9 @@ def fitted(study: ScheduleStudy, request: FitRequest) -> Fit:
     return result
 
 
-def fit_to(study: ScheduleStudy, points: pd.DataFrame, law: str, decay: float | None = None, **options: Any) -> Fit:
+def fit_to(study: ScheduleStudy, points: pd.DataFrame, law: str, **options: Any) -> Fit:
     """A law fitted to points of the study; options as in `fitting.fit`."""
-    fix = {**options.pop("fix", {}), **({} if decay is None else {"lambda": decay})}
-    return fit(points, law, **{"schedules": study.schedules, "bootstrap": 0, **options}, fix=fix)
+    return fit(points, law, schedules=study.schedules, bootstrap=0, **options)
 
 
 def _attempt(study: ScheduleStudy, request: FitRequest) -> Fit | str:
@@ -148,7 +147,8 @@ def _attempt(study: ScheduleStudy, request: FitRequest) -> Fit | str:
     points = study.on(corpus, study.fitted_runs(model, ratio), pretraining=law.startswith("dynamics"))
     try:
         # Its problem holds functions, which cannot be sent between processes.
-        return dataclasses.replace(fit_to(study, points, law, decay), optimum=None)
+        fix = {} if decay is None else {"lambda": decay}
+        return dataclasses.replace(fit_to(study, points, law, fix=fix), optimum=None)
     except PointsError as reason:
         return str(reason)
 
