@@ -17,7 +17,7 @@ from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.context import Context, context_of
 from pipeline.study.fits import read_back_test, read_fits
 from pipeline.study.folder import PlannedRun
-from pipeline.study.status import RunStatus, statuses
+from pipeline.study.status import MOST, RunStatus, statuses
 
 
 def json_of(verb: str, question: Question) -> JSON:
@@ -42,10 +42,7 @@ def _run(run: PlannedRun) -> JSON:
 
 
 def _status(context: Context) -> JSON:
-    plan = context.study.read_plan() if context.study.plan_file.exists() else []
-    rows, jobs = described(context, statuses(context.study, plan, context.question.launcher.stale_after))
-    if not rows and not jobs:
-        context.study.read_plan()
+    rows, jobs = described_runs(context)
     runs = [
         {**_run(row.run), "state": row.state, "step": row.step, "tokens_per_second": row.speed, "losses": row.losses}
         | {"detail": row.detail}
@@ -54,14 +51,20 @@ def _status(context: Context) -> JSON:
     return {"runs": runs, "jobs": jobs}
 
 
-def described(context: Context, rows: list[RunStatus]) -> tuple[list[RunStatus], list[str]]:
-    """The rows with what launchers know of them, and lines about other jobs; of all launchers, since the study's may
-    have been another when jobs were queued.
+def described_runs(context: Context, *, briefly: bool = False) -> tuple[list[RunStatus], list[str]]:
+    """The planned runs with what launchers know of them, and lines about other jobs; of all launchers, since the
+    study's may have been another when jobs were queued. StudyError: nothing is planned.
+
+    `briefly`: of more than `MOST` runs those that are done are without speed and losses.
     """
-    lines: list[str] = []
+    study, lines = context.study, list[str]()
+    plan = study.read_plan() if study.plan_file.exists() else []
+    rows = statuses(study, plan, context.question.launcher.stale_after, brief=briefly and len(plan) > MOST)
     for launcher in LAUNCHERS.values():
         rows, more = launcher.status(context, rows)
         lines += more
+    if not rows and not lines:
+        study.read_plan()
     return rows, lines
 
 

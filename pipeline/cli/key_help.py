@@ -24,7 +24,7 @@ FIRST = (
 """The keys that people set first."""
 
 
-def print_keys(verb: str, given: Sequence[str] = ()) -> None:
+def print_keys(verb: str, given: Sequence[str]) -> None:
     """Print the usage of a verb, and the keys that the words ask for: `all`, sections or keys, or those set first.
 
     Words like experiment=quickstart, or the folder of a study, ask for the values there in place of defaults.

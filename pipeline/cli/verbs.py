@@ -14,7 +14,7 @@ from rich.text import Text
 
 from pipeline.cli import hydra_options, sweep
 from pipeline.cli.fit_table import JSON
-from pipeline.cli.json_output import described, json_of
+from pipeline.cli.json_output import described_runs, json_of
 from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys, text_keys
@@ -41,7 +41,7 @@ from pipeline.steps import (
 )
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import IMPORTED, Study, StudyError, keep_overrides, study_of
-from pipeline.study.status import MOST, is_followed, status_table, statuses
+from pipeline.study.status import is_followed, status_table, statuses
 from training.corpora.documents import CorpusError
 from training.run import Exit
 from training.spec import SpecError
@@ -59,7 +59,7 @@ def run_words(
     words: list[str],
     console: Console,
     loaded: Callable[[], object],
-    print_json: Callable[[JSON], object] | None = None,
+    print_json: Callable[[JSON], object] | None,
 ) -> Exit:
     """Read the question from the words, and carry the verb out; `loaded` is called before anything is written."""
     keys = {word.split("=")[0] for word in words}
@@ -254,14 +254,9 @@ def refine(question: Question, console: Console) -> Exit:
 def status(question: Question, console: Console) -> Exit:
     """Print a table of all runs; on a terminal it is updated while a run is in progress."""
     context = context_of(question)
-    study = context.study
 
     def read() -> tuple[bool, Group]:
-        plan = study.read_plan() if study.plan_file.exists() else []
-        rows = statuses(study, plan, question.launcher.stale_after, brief=len(plan) > MOST)
-        rows, lines = described(context, rows)
-        if not rows and not lines:
-            study.read_plan()
+        rows, lines = described_runs(context, briefly=True)
         table = [status_table(rows)] if rows else []
         return any(row.state == "running" for row in rows), Group(*table, *map(Text, lines))
 
