@@ -4,7 +4,6 @@ FILES=10000 tries more of them, KIND=wandb one kind; WORLD=FOLDER keeps what the
 """
 
 import contextlib
-import gzip
 import io
 import json
 import os
@@ -18,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-import pyarrow as pa
 import pytest
 
 from pipeline.cli.main import run
@@ -87,7 +84,6 @@ KINDS = {
     "model": Kind("base/*.json", ("plan {world}/brought", "model {folder} data={world}/data")),
     "weights": Kind("base/*.safetensors", ("plan {world}/brought", "model {folder} data={world}/data")),
     "tokenizer": Kind("base/tokenizer*", ("plan {world}/brought", "model {folder} data={world}/data")),
-    "text": Kind("texts/*", ("prepare {world}/texts.words",)),
     "gguf": Kind("*.gguf", ("model {file} data={world}/converted",)),
     "wandb": Kind("*.wandb", (IMPORT,), (0, 2, 3)),
     "trainer": Kind("trainer_state.json", (IMPORT,), (0, 2, 3)),
@@ -178,16 +174,6 @@ def build(folder: Path, texts: Path) -> None:
     assert run(["prepare", *brought]) == 0
     (folder / "brought").write_text("\n".join(brought))
     write_gguf(folder / "tiny.gguf", model_from_directory(folder / "base", "eager"), folder / "base")
-    rows = [{"text": f"One {number} of several words. " * 9, "place": {"court": number}} for number in range(40)]
-    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    (folder / "texts").mkdir()
-    (folder / "texts" / "a.jsonl").write_bytes(lines)
-    (folder / "texts" / "b.jsonl.gz").write_bytes(gzip.compress(lines))
-    (folder / "texts" / "c.jsonl.zst").write_bytes(pa.compress(lines, "zstd", asbytes=True))
-    (folder / "texts" / "d.txt").write_bytes(lines)
-    pd.DataFrame(rows).to_parquet(folder / "texts" / "e.parquet")
-    of_texts = [*words, f"corpora.sources.domain.path={folder / 'texts'}", f"data={folder / 'prepared'}", "name=texts"]
-    (folder / "texts.words").write_text("\n".join(of_texts))
     trainer_state(folder / "log", 0.5)
     (folder / "log" / "trainer_state.json").rename(folder / "trainer_state.json")
     (folder / "run-x.wandb").write_bytes(wandb_file(range(10, 50, 10)))
@@ -291,15 +277,13 @@ class World:
 
 def _may_change(path: str) -> bool:
     """A worker records its attempt before it reads the input."""
-    return any(f"/{name}/" in path for name in ("attempts", "wandb", "prepared", "texts")) or path.endswith(
-        (".lock", "spec.yaml")
-    )
+    return any(f"/{name}/" in path for name in ("attempts", "wandb")) or path.endswith((".lock", "spec.yaml"))
 
 
 def carry_out(words: Sequence[str]) -> tuple[int, str, float]:
     """Exit code, errors and seconds of the processor of a verb, or of a worker, in this process."""
     start, out, error = time.process_time(), io.StringIO(), io.StringIO()
-    if words[0] in ("plan", "prepare"):
+    if words[0] == "plan":
         words = [words[0], *Path(words[1]).read_text().split("\n")]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error), limited(12 * HANG):
         try:
