@@ -1,6 +1,6 @@
 """What a lent GPU is asked: is it right, how fast, how many small runs at once. Two to five minutes each on an H200.
 
-    python -m tests.benchmarks.gpu correctness OUT     # losses, kill and resume, memory by formula, host reads, a trace
+    python -m tests.benchmarks.gpu correctness OUT     # losses, kill and resume, memory by formula, host reads
     python -m tests.benchmarks.gpu speed OUT           # MFU of .1, .5 and 1.8 B parameters by engine
     python -m tests.benchmarks.gpu packed OUT          # small models: CUDA graphs, several processes, stacked models
     python -m tests.benchmarks.gpu parallel OUT        # losses of a group of one process by NCCL, each kind of group
@@ -64,6 +64,7 @@ SHAPES["135M"] = {
     "num_key_value_heads": 3, "intermediate_size": 1536, "vocab_size": 49_152, "rope_theta": 100_000.0,
     "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "bos_token_id": None, "eos_token_id": 0, "pad_token_id": None,
 }  # fmt: skip
+KINDS = ("ddp", "fsdp2", "zero1", "zero2", "zero3")
 GPU = torch.cuda.is_available()
 SPAWN = multiprocessing.get_context("spawn")
 Facts = dict[str, float | str | list[float] | None]
@@ -73,7 +74,7 @@ def main() -> None:
     """Take the measurements of one part that there is time for, and write a line of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("out", type=Path, help="folder for the lines, and the trace")
+    parser.add_argument("out", type=Path, help="folder for the lines")
     parser.add_argument("--shape", action="append", choices=SHAPES, help="instead of the part's own")
     parser.add_argument("--length", type=int, default=2048, help="tokens of a sequence")
     parser.add_argument("--batch", type=int, default=32, help="sequences of a step at first")
@@ -105,13 +106,10 @@ Work = Iterator[tuple[str, Callable[[], Facts]]]
 
 def _correctness(asked: argparse.Namespace) -> Work:
     shape = (asked.shape or ["small"])[0]
-    for precision in ("fp32", "bf16"):
-        yield f"losses, {precision}", partial(_losses_against_cpu, shape, precision, asked.length)
-    for precision in ("fp32", "bf16"):
-        yield (
-            f"losses, {precision}, documents",
-            partial(_losses_against_cpu, shape, precision, asked.length, "documents"),
-        )
+    for more in ((), ("documents",)):
+        for precision in ("fp32", "bf16"):
+            work = partial(_losses_against_cpu, shape, precision, asked.length, *more)
+            yield ", ".join(["losses", precision, *more]), work
     yield "kill and resume", partial(_kill_and_resume, shape, asked.out)
     for checkpointing in (False, True):
         yield f"memory, {checkpointing=}", partial(_alone, _memory, (asked.shape or ["0.1B"])[0], asked, checkpointing)
@@ -123,7 +121,6 @@ def _speed(asked: argparse.Namespace) -> Work:
     for shape in asked.shape or ("0.5B", "1.8B", "0.1B"):
         yield f"{shape} {_engine()}", partial(_alone, _utilisation, shape, _engine(), asked.batch, asked.length)
     shape = (asked.shape or ["0.5B"])[0]
-    yield "trace", partial(_alone, _trace, shape, asked.batch // 4, asked.length, asked.out)
     for engine in ("sdpa-chunked", "sdpa"):
         yield f"{shape} {engine}", partial(_alone, _utilisation, shape, engine, asked.batch, asked.length)
 
@@ -142,7 +139,7 @@ def _packed(asked: argparse.Namespace) -> Work:
 
 def _parallel(asked: argparse.Namespace) -> Work:
     shape = (asked.shape or ["small"])[0]
-    for kind in ("ddp", "fsdp2", "zero1", "zero2", "zero3"):
+    for kind in KINDS:
         yield kind, partial(_alone, _losses_of_group, shape, kind, asked.length)
 
 
@@ -194,13 +191,8 @@ def _losses_against_cpu(
 
 def _losses_of_group(shape: str, kind: str, length: int) -> Facts:
     """As `_losses_against_cpu` in bf16, of a group of this process alone."""
-    os.environ |= {
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29513",
-    }
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29513"}
     parallel = Parallel(kind, 1)
     join(parallel)
     return _losses_against_cpu(shape, "bf16", length, parallel=parallel)
@@ -291,20 +283,6 @@ def _host_reads(shape: str, length: int, graphs: bool) -> Facts:
 
 def _set_graphs(wanted: bool) -> None:
     memory.GRAPHED_FLOPS = memory.GRAPHED_FLOPS if wanted else 0.0
-
-
-def _trace(shape: str, batch: int, length: int, out: Path) -> Facts:
-    """A trace of two steps for a browser, and its longest operations."""
-    spec = spec_of(shape, length, max(batch, 1))
-    step = _step_of(*build_engine(spec, _engine(), 1), spec, spec.global_batch)
-    step(spec.global_batch, length)
-    with torch.profiler.profile() as profile:
-        for _ in range(2):
-            step(spec.global_batch, length)
-    profile.export_chrome_trace(str(out / "trace.json.gz"))
-    order = "self_cuda_time_total" if GPU else "self_cpu_time_total"
-    (out / "operations.txt").write_text(profile.key_averages().table(sort_by=order, row_limit=40))
-    return {"shape": shape, "batch": spec.global_batch}
 
 
 def _utilisation(shape: str, engine: str, batch: int, length: int, graphs: bool = True) -> Facts:

@@ -63,9 +63,6 @@ def simulate(folder: Path, runs: int = RUNS, points: int = 100) -> dict[str, Any
     plan = study.read_plan()
     found["submit"] = timed("train", words, *there)
     assert len(slurm.jobs()) >= len(plan) // 1000
-    before = len(slurm.jobs())
-    timed("train", words, *there)
-    assert len(slurm.jobs()) == before, "what is queued was submitted again"
     states = {run.name: _state_of(run, number, len(plan)) for number, run in enumerate(plan)}
     for run in plan:
         _write(study, run, points, states[run.name])

@@ -15,12 +15,14 @@ from rich.console import Console
 from pipeline.cli.main import run
 from pipeline.done import not_collected
 from pipeline.goals.registry import question_of_study
+from pipeline.goals.weights.artifacts import WeightsConfirmation
 from pipeline.launch.launcher import launch
 from pipeline.launch.slurm.client import Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
-from tests.pipeline.small import refused, wait_until, worker, write_losses
+from tests.pipeline.small import CPTLAW, refused, wait_until, worker, write_losses
+from tests.processes import Forked, run_forked
 from tests.slurm.fake_slurm import FakeSlurm
 
 BRANCH = "continual.branches=[{step: 6, steps: 6, schedule: {pieces: [{shape: linear, end: 0.1}]}}]"
@@ -47,13 +49,9 @@ def _mark(study: Study, marker: str, *runs: PlannedRun) -> None:
         (study.runs / planned.name / marker).write_text("{}\n" if marker == "DONE" else "loss is nan at step 3\n")
 
 
-def _driver(words: list[str], then: str = "") -> subprocess.Popen[bytes]:
-    """`cptlaw train` in another process, without the second between two Slurm commands."""
-    code = (
-        "import sys\nfrom pipeline.cli.main import run\nfrom pipeline.launch.slurm.client import Scheduler\n"
-        f"Scheduler.__init__.__defaults__ = (60.0, 0.0)\ncode = run(['train', *{words!r}])\n{then}\nsys.exit(code)\n"
-    )
-    return subprocess.Popen([sys.executable, "-c", code])
+def _driver(words: list[str]) -> Forked:
+    """`cptlaw train` in another process."""
+    return Forked([*CPTLAW, "train", *words])
 
 
 def test_arrays_wait_for_the_runs_that_they_start_from(words, study, slurm, capsys) -> None:
@@ -78,37 +76,22 @@ def test_arrays_wait_for_the_runs_that_they_start_from(words, study, slurm, caps
         assert not planned.spec.initial.moments or tasks[planned.parent or ""][1] == index
     for job in slurm.jobs():
         assert ("--kill-on-invalid-dep=yes" in job["words"]) == bool(job["after"])
-        script = Path(job["words"][-1]).read_text()
-        assert "#SBATCH --requeue\n" in script
-        assert "#SBATCH --open-mode=append\n" in script
-        assert ("#SBATCH --signal=B:USR1@120\n" in script) == bool(job["array"])
-        assert subprocess.run(["bash", "-n", job["words"][-1]], check=False).returncode == 0
 
 
 def test_a_task_trains_several_runs(words, study, slurm) -> None:
     several = ["launcher.slurm.gpus=1", "launcher.runs_per_device=2"]
     assert run(["train", *words, BRANCH, *several, "launcher.slurm.limit=1"]) == 0
     # Both models; three ratios, two a task; each branch in the task of the index of its ratio.
-    expected = [
-        ("1", "0%1", ""),
-        ("2", "0-1%1", "afterok:1_0"),
-        ("3", "0-1%1", "aftercorr:2"),
-        ("4", "", "afterok:1:2:3"),
-    ]
-    assert _arrays(slurm) == expected
+    arrays = [("1", "0%1", ""), ("2", "0-1%1", "afterok:1_0"), ("3", "0-1%1", "aftercorr:2")]
+    assert _arrays(slurm) == [*arrays, ("4", "", "afterok:1:2:3")]
     indices = [[*job.tasks.values()] for job in read_jobs(study)]
     assert indices == [[0, 0], [0, 0, 1], [0, 0, 1], []]
-    # The script gives the names of a task's runs to its workers.
-    script = Path(slurm.jobs()[1]["words"][-1])
-    (line,) = [line for line in script.read_text().splitlines() if line.startswith("runs=")]
-    first = [run for run, index in read_jobs(study)[1].tasks.items() if index == 0]
-    shell = ["bash", "-c", f"SLURM_ARRAY_TASK_ID=0\n{line}\necho $runs"]
-    assert subprocess.run(shell, capture_output=True, text=True, check=True).stdout == f"{','.join(first)}\n"
+    first = next(iter(read_jobs(study)[1].tasks))
     # What is missing later is dealt anew.
     for number in ("1", "2", "3", "4"):
         slurm.change(number, "GONE", "")
     plan = study.read_plan()
-    _mark(study, "DONE", *(planned for planned in plan if planned.spec.hash != first[0] and planned.parent != first[0]))
+    _mark(study, "DONE", *(planned for planned in plan if first not in (planned.spec.hash, planned.parent)))
     assert run(["train", *words, BRANCH, *several]) == 0
     assert _arrays(slurm)[4:] == [("5", "0", ""), ("6", "0", "afterok:5_0"), ("7", "", "afterok:5:6")]
 
@@ -291,27 +274,47 @@ def test_rounds_of_an_active_design_follow_each_other(words, study, slurm, capsy
     assert capsys.readouterr().out.splitlines()[-2] == "not confirmed yet: 2 runs for the fit are not in the answer"
     # Of a host whose clock is years ahead of the other's, or behind it.
     plan = study.read_plan()
-    for date in (1, 2_000_000_000):
-        for collected, missing in ((plan[:-2], plan[-2:]), (plan, [])):
-            study.write_plan(collected)
-            assert run(["collect", str(study.folder)]) == 0
-            study.write_plan(plan)
-            os.utime(study.folder / "points.parquet", (date, date))
-            assert not_collected(Context(question_of_study(study.folder, []), study)) == missing
+    for date, collected, missing in ((2_000_000_000, plan[:-2], plan[-2:]), (1, plan, [])):
+        study.write_plan(collected)
+        assert run(["collect", str(study.folder)]) == 0
+        study.write_plan(plan)
+        os.utime(study.folder / "points.parquet", (date, date))
+        assert not_collected(Context(question_of_study(study.folder, []), study)) == missing
     (study.folder / "points.parquet").unlink()
     # As the job does it, in which the study has a question already.
     assert len(submitted(str(study.folder)) - first) in (1, 2)
     assert len([job for job in read_jobs(study) if job.kind == "continue"]) == 2
 
 
-@pytest.mark.parametrize("date", [1, 2_000_000_000])
-def test_what_is_compared_counts_points_and_asks_no_clock(words, study, slurm, capsys, date: int) -> None:
+def test_the_stages_of_a_search_for_weights_follow_each_other(words, study, slurm) -> None:
+    search = ["weights.methods=[ddo,uniform]", "weights.rounds=2", "weights.scales=[24]", "weights.target=30"]
+    # Far from the optimum, so that there is a second round.
+    search += ["weights.base={general: 0.75, domain: 0.25}", "weights.confirm_seeds=1", "ladder=[]"]
+    assert run(["train", *words, "goal=weights", *search]) == 0
+    for stage in ("first", "second", "confirmation"):
+        assert [job.kind for job in read_jobs(study)][-2:] == ["train", "continue"], stage
+        for planned in study.read_plan():
+            spec, losses = planned.spec, {}
+            for height, (name, ratio) in enumerate(spec.mixture.items(), start=1):
+                losses[name] = 3 + height * (1 + float(Fraction(ratio)) * spec.tokens) ** -0.3
+            ends = [(at, name, loss) for at in (0, spec.steps) for name, loss in losses.items()]
+            write_losses(study, planned, ends)
+        *ended, behind = read_jobs(study)
+        for job in ended:
+            slurm.change(job.number or "", "GONE", "")
+        slurm.change(behind.number or "", "RUNNING", "None")
+        assert run(["continue", str(study.folder)]) == 0
+    assert [job.kind for job in read_jobs(study)] == ["train", "continue"] * 3
+    assert {"ddo", "uniform"} <= {row.method for row in WeightsConfirmation.read(study).methods}
+
+
+def test_what_is_compared_counts_points_and_asks_no_clock(words, study, slurm, capsys) -> None:
     assert run(["plan", *words]) == 0
     plan = study.read_plan()
     for planned in plan:
         write_losses(study, planned, [(0, "general", 4.0), (planned.spec.steps, "general", 3.0)])
     confirmation = study.folder / "confirmation.json"
-    for points, submitted in ((2 * len(plan), False), (2 * len(plan) - 2, True)):
+    for date, points, submitted in ((1, 2 * len(plan), False), (2_000_000_000, 2 * len(plan) - 2, True)):
         confirmation.write_text(json.dumps({"schema": 1, "points": points}))
         os.utime(confirmation, (date, date))
         capsys.readouterr()
@@ -362,11 +365,11 @@ def test_a_marker_that_appears_late_on_a_shared_disk(prepared: list[str], tmp_pa
     assert run(["plan", *words]) == 0
     study = Study(tmp_path / "small")
     parent, child = (planned for planned in study.read_plan() if planned.model == "qwen2-0.05m")
-    assert subprocess.run(worker(study, parent.spec.hash), check=False).returncode == 0
+    assert run_forked(worker(study, parent.spec.hash)).returncode == 0
     done = study.runs / parent.name / "DONE"
     done.rename(done.with_name("LATE"))
     # By hand it is a mistake. Slurm starts a job only after its parent, so there the disk is slow.
-    assert subprocess.run(worker(study, child.spec.hash), check=False).returncode == 3
+    assert run_forked(worker(study, child.spec.hash)).returncode == 3
     process = subprocess.Popen(worker(study, child.spec.hash), env=os.environ | {"SLURM_JOB_ID": "7"})
     time.sleep(8)
     assert process.poll() is None
@@ -382,6 +385,11 @@ def test_an_unexpected_answer_of_sbatch_is_an_error(slurm: FakeSlurm, tmp_path: 
 
 
 def test_status_and_submission_do_not_load_torch(words, slurm, study) -> None:
-    then = f"assert run(['status', {str(study.folder)!r}]) == run(['cancel', {str(study.folder)!r}]) == 0\n"
-    then += "assert 'torch' not in sys.modules, 'torch was loaded'"
-    assert _driver(words, then).wait() == 0
+    folder = str(study.folder)
+    code = (
+        "import sys\nfrom pipeline.cli.main import run\nfrom pipeline.launch.slurm.client import Scheduler\n"
+        "Scheduler.__init__.__defaults__ = (60.0, 0.0)\n"
+        f"assert run({['train', *words]}) == run({['status', folder]}) == run({['cancel', folder]}) == 0\n"
+        "assert 'torch' not in sys.modules, 'torch was loaded'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
