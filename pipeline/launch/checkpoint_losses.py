@@ -29,11 +29,8 @@ def checkpoint_losses(context: Context, folder: Path, model: str, log: Callable[
     """step, corpus and loss of the Hugging Face checkpoints of a model in a folder, or of the one that it is.
 
     The study's checkpoints.jsonl keeps what was measured, also of checkpoints that are gone. The newest one is left out
-    while it is being written, if there are others.
-
-    Raises:
-        ConfigError: the study has no text.
-        StudyError: no such folder, no checkpoint, or one that is not of the model's shape.
+    while it is being written, if there are others. ConfigError: the study has no text. StudyError: no such folder, no
+    checkpoint, or one that is not of the model's shape.
     """
     question = context.question
     if question.model.path == IMPORTED:

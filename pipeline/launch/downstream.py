@@ -42,11 +42,8 @@ def evaluate_tasks(study: Study, question: Question, console: Console) -> list[C
     """Run the tasks on the selected checkpoints and write each result to its run's tasks/step-N.json.
 
     With K solved questions before each it is tasks/step-N-K-shot.json. Results of the same tasks and limit are read and
-    not computed again.
-
-    Raises:
-        ConfigError: no task, one unknown to lm-eval, or lm-eval is not installed.
-        StudyError: no checkpoint matches.
+    not computed again. ConfigError: no task, one unknown to lm-eval, or lm-eval is not installed. StudyError: no
+    checkpoint matches.
     """
     question = with_next_tasks(question, study)
     checkpoints = _checkpoints(study, question)
@@ -62,7 +59,7 @@ def evaluate_tasks(study: Study, question: Question, console: Console) -> list[C
         result = _stored_results(file, request)
         if result is None:
             manager = manager or _task_manager(settings)
-            console.print(f"{number}/{len(checkpoints)} {run.name} step {step}", highlight=False)
+            console.print(f"{number}/{len(checkpoints)} {run.name} step {step}")
             result = _evaluate(path, settings, manager)
             file.parent.mkdir(exist_ok=True)
             write_whole(file, json.dumps({**request, "results": result}, indent=2) + "\n")
@@ -161,9 +158,7 @@ def _stored_results(file: Path, request: dict[str, object]) -> Scores | None:
 def with_next_tasks(question: Question, study: Study) -> Question:
     """The question with `next` replaced by the tasks of its corpora, whose files are written below the study.
 
-    Raises:
-        ConfigError: evaluate.folder is given too.
-        CorpusError: the corpora are not prepared.
+    ConfigError: evaluate.folder is given too. CorpusError: the corpora are not prepared.
     """
     settings = question.evaluate
     if NEXT not in settings.tasks:

@@ -46,7 +46,7 @@ def train(context: Context, console: Console, only: Collection[str] | None) -> E
     if code == Exit.CRASH:
         print_failed(study, [run for run in context.plan if study.state(run) == "failed"], console)
     if code in (Exit.CRASH, Exit.INPUT_MISSING) and (line := last_log_line(study)):
-        console.print(f"last line of the workers' logs: {line}", highlight=False, markup=False)
+        console.print(f"last line of the workers' logs: {line}")
     return code
 
 
@@ -67,7 +67,7 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
     stop_file = study.folder / "STOP"
     if stop_file.exists():
         line = "this file stops every run: remove it and give the same command again"
-        console.print(f"{stop_file}: {line}", markup=False)
+        console.print(f"{stop_file}: {line}")
         return Exit.RUN_ME_AGAIN
     # Of named runs, as to confirm, those that were done before, like their pre-training, are not news.
     watched = [run for run in plan if only is None or study.state(run) != "done"] or plan
@@ -84,7 +84,7 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
         if len(groups) * on_gpu < count and groups:
             count = len(groups) * on_gpu
             listed = ", ".join(itertools.chain(*groups))
-            console.print(f"GPUs that no other study trains on: {listed}", highlight=False, markup=False)
+            console.print(f"GPUs that no other study trains on: {listed}")
         start = partial(_start, study, question, selection, groups)
         processes = [start(number) for number in range(count)]
         try:

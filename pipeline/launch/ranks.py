@@ -25,8 +25,7 @@ def rank_environment(kind: str, processes: int, environment: Mapping[str, str] =
     >>> rank_environment("ddp", 2, {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"})
     {'RANK': '1', 'WORLD_SIZE': '2', 'LOCAL_RANK': '0'}
 
-    Raises:
-        SpecError: srun started another number of tasks than `processes` that train a run together.
+    Raises SpecError: srun started another number of tasks than `processes` that train a run together.
     """
     tasks = int(environment.get("SLURM_STEP_NUM_TASKS", "1"))
     if tasks == 1 or "RANK" in environment:

@@ -95,8 +95,7 @@ def work(
     commas between them. Of a group of processes the first one chooses the run that all of them train. It ends with
     DONE when all runs are done, CRASH when one failed, RUN_ME_AGAIN when asked to stop.
 
-    Raises:
-        CorpusError, SpecError, OSError: as `run_once`.
+    Raises CorpusError, SpecError, OSError: as `run_once`.
     """
     plan = study.read_plan()
     manifest = Manifest.open(data_folder(question))
@@ -198,8 +197,7 @@ def _execution(question: Question, run: PlannedRun, plan: list[PlannedRun]) -> E
 def select_runs(study: Study, plan: list[PlannedRun], only: str | None) -> list[PlannedRun]:
     """The runs named in `only` by name or hash, with commas between them; None: the whole plan.
 
-    Raises:
-        SpecError: no run of the plan has such a name.
+    Raises SpecError: no run of the plan has such a name.
     """
     if only is None:
         return plan
@@ -223,8 +221,7 @@ def next_runs(
     Workers of different numbers begin with different models. Runs of `last_model`, whose compiled code is in memory,
     come first. Where none is left it is an exit code: DONE when all are done, CRASH when one failed.
 
-    Raises:
-        SpecError: the selected runs start from a run that is not done and that nobody here will train.
+    Raises SpecError: the selected runs start from a run that is not done and that nobody here will train.
     """
     # Not the states of the whole plan: ten thousand jobs of one run each would read a shared disk 10^8 times.
     needed = {run.spec.hash for run in selected} | {run.after for run in selected}

@@ -63,8 +63,7 @@ def _none(question: Question) -> Iterator[str]:
 def read_question(overrides: Sequence[str], goal_problems: Check = _none) -> Question:
     """The question that conf/ and Hydra overrides compose, checked.
 
-    Raises:
-        ConfigError: every mistake that could be found, a line each: key, value, what is allowed.
+    Raises ConfigError: every mistake that could be found, a line each: key, value, what is allowed.
 
     >>> read_question(["experiment=quickstart", "mixture.domain_ratio=0.3"]).mixture.domain_ratio
     [0.3]
@@ -166,8 +165,7 @@ def load_question(
 
     Overrides are single keys, law=[...] and goal=...; without `again` the checks are skipped, for a file just written.
 
-    Raises:
-        ConfigError: the file is of another version, or an override selects another group or no key.
+    Raises ConfigError: the file is of another version, or an override selects another group or no key.
     """
     try:
         text = read_text(path)
@@ -197,12 +195,7 @@ def load_question(
 
 
 def read_yaml(text: str) -> DictConfig | ListConfig:
-    """Content of YAML from outside.
-
-    Raises:
-        YAMLError: no YAML.
-        ValueError: an alias, with which ten lines hold a billion values.
-    """
+    """Content of YAML from outside. YAMLError: no YAML. ValueError: an alias, with which ten lines hold a billion."""
     if "*" in text and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
         raise ValueError("YAML aliases (*name) are not read; write the values themselves")
     return OmegaConf.create(text)
@@ -213,8 +206,7 @@ def question_of_study(
 ) -> Question:
     """The question of a study, wherever its folder is now; `again` as in `load_question`.
 
-    Raises:
-        ConfigError: as `load_question`; the folder has no study.yaml.
+    Raises ConfigError: as `load_question`; the folder has no study.yaml.
     """
     if not (folder / "study.yaml").exists():
         problem = "not a study, it has no study.yaml; create one with cptlaw plan"

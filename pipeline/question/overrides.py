@@ -38,8 +38,7 @@ def readable(word: str, hint: Any, *, is_group: bool = False, sweeps: bool = Fal
     of texts. `hint`: the type of the key, None of an unknown one. `is_group`: the key selects a file of conf/ or a law.
     `sweeps`: a,b are two values of a sweep.
 
-    Raises:
-        ConfigError: it cannot be read; one line, with a spelling that can.
+    Raises ConfigError: it cannot be read; one line, with a spelling that can.
 
     >>> readable("path=a,b.jsonl", str), readable("extra=[--gres=gpu:4]", list[str]), readable("seed=1", int)
     ("path='a,b.jsonl'", "extra=['--gres=gpu:4']", 'seed=1')

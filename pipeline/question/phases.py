@@ -34,8 +34,7 @@ def pieces(phase: PhaseConfig) -> tuple[Piece, ...]:
 def phase_lengths(parts: Sequence[MixturePhaseConfig], steps: int) -> list[int]:
     """Steps of each part of the mixture along the schedule of a run.
 
-    Raises:
-        ValueError: they do not sum to the run; one line with the key and its value.
+    Raises ValueError: they do not sum to the run; one line with the key and its value.
     """
     return part_lengths([(part.steps, part.share) for part in parts], steps, "phases", "phase")
 

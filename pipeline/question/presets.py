@@ -39,8 +39,7 @@ def preset(name: str, data: str = "data") -> ModelConfig:
 
     That is a file of conf/model, or with a slash a base model: a Hugging Face directory, or a name of the hub.
 
-    Raises:
-        ConfigError: no such file, or one that needs a path.
+    Raises ConfigError: no such file, or one that needs a path.
     """
     if "/" in name:
         return ModelConfig(name=name_in_tables(name), path=name)
@@ -118,11 +117,7 @@ def law_problems(names: Iterable[Any]) -> Iterator[str]:
 
 
 def law_sections(names: Any) -> dict[str, LawConfig]:
-    """The section `law` that `law=[...]` selects.
-
-    Raises:
-        ConfigError: names of no law that a study can fit.
-    """
+    """The section `law` that `law=[...]` selects. ConfigError: names of no law that a study can fit."""
     known, names = laws(), names if isinstance(names, list) else [names]
     if problems := [*law_problems(names)]:
         raise ConfigError(problems)
@@ -130,11 +125,7 @@ def law_sections(names: Any) -> dict[str, LawConfig]:
 
 
 def goal_section(name: Any) -> Any:
-    """The keys of the section `goal` that `goal=NAME` sets.
-
-    Raises:
-        ConfigError: no such goal.
-    """
+    """The keys of the section `goal` that `goal=NAME` sets. ConfigError: no such goal."""
     if name not in GOAL_KINDS:
         raise ConfigError([unknown_choice("goal", str(name), GOAL_KINDS)])
     return {"kind": name}

@@ -46,8 +46,7 @@ def give_texts(composed: DictConfig) -> list[str]:
     By `rehearsal_corpora`: `installed` keeps local files that exist and takes installed text for the others; `own`
     keeps all; a folder has a file or folder of each source.
 
-    Raises:
-        ConfigError: the folder lacks one, a line each.
+    Raises ConfigError: the folder lacks one, a line each.
     """
     given, corpora, lines, missing = str(composed.rehearsal_corpora), composed.corpora, [], []
     # ${oc.env:...,???} of a variable that is not set.

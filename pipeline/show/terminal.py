@@ -74,7 +74,4 @@ def answer_line(context: Context) -> str:
 def print_items(items: Iterable[Table | str], console: Console) -> None:
     """Print tables, and plain text as it is."""
     for item in items:
-        if isinstance(item, str):
-            console.print(item, highlight=False, markup=False, soft_wrap=True)
-        else:
-            console.print(item)
+        console.print(item, soft_wrap=True if isinstance(item, str) else None)

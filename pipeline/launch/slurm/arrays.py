@@ -22,9 +22,7 @@ def submit_runs(
 
     `states` are by hash done, failed or open. `tasks` are those of queued and running runs; the submitted are added.
     `size_limit` is the largest number of tasks of an array, each of which trains `runs_per_task` runs side by side.
-
-    Returns:
-        The runs that cannot be trained because they, or a run that they start from, have failed.
+    Returns the runs that cannot be trained because they, or a run that they start from, have failed.
     """
     blocked: dict[str, PlannedRun] = {}
     for stage in _stages(plan):

@@ -23,6 +23,8 @@ from training.attempt import claim
 from training.durable import read_lines_whole, write_whole
 
 SCHEMA = 2
+PATIENCE = 600.0
+"""Longest wait for another process that submits, seconds."""
 LISTED_BY = {
     "qos": "sacctmgr show associations user=$USER format=account,partition,qos%50",
     "account": "sacctmgr show associations user=$USER format=account,partition",
@@ -59,11 +61,7 @@ class Job:
 
 
 def read_jobs(study: Study) -> list[Job]:
-    """The submitted jobs, oldest first; an empty list before the first.
-
-    Raises:
-        StudyError: a damaged line.
-    """
+    """The submitted jobs, oldest first; an empty list before the first. StudyError: a damaged line."""
     path = study.folder / "jobs.jsonl"
     try:
         lines = read_lines_whole(path)
@@ -96,20 +94,19 @@ def task_states(jobs: Iterable[Job], queue: Queue) -> Iterator[tuple[Job, str, i
 
 
 @contextlib.contextmanager
-def submitting(study: Study, log: Callable[[str], object], timeout: float = 600.0) -> Iterator[None]:
+def submitting(study: Study, log: Callable[[str], object]) -> Iterator[None]:
     """A lock on the submission of a study's jobs; waits for another process that holds it.
 
-    Raises:
-        SchedulerError: another process held it until the time-out.
+    Raises SchedulerError: another process held it until the time-out.
     """
-    deadline, logged = time.monotonic() + timeout, False
+    deadline, logged = time.monotonic() + PATIENCE, False
     folder = study.folder / "jobs" / "submission"
     while (attempt := claim(folder)) is None:
         if not logged:
             log("another process is submitting jobs of this study; waiting for it")
             logged = True
         if time.monotonic() > deadline:
-            raise SchedulerError(f"{folder}: another process has been submitting for {timeout:g} s; see attempts/")
+            raise SchedulerError(f"{folder}: another process has been submitting for {PATIENCE:g} s; see attempts/")
         time.sleep(0.2)
     code = 1
     try:
@@ -205,7 +202,7 @@ class DryRun(Submission):
     """Prints scripts and commands, without an answer of the scheduler as if no job were queued; submits nothing."""
 
     def __init__(self, context: Context, script_of: Callable[[Job], str], console: Console) -> None:
-        self._print = functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
+        self._print = functools.partial(console.print, soft_wrap=True)
         self._rule = functools.partial(console.rule, align="left")
         self._limit = 1001
         super().__init__(context, script_of)

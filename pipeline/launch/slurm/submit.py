@@ -37,11 +37,8 @@ PREPARING = ("tokenise", "merge")
 def submit(context: Context, console: Console, only: Collection[str] | None = None) -> Exit:
     """Submit all open runs of the plan, whatever runs are named in `only`, and behind them the job that continues.
 
-    Returns:
-        DONE when every run is done or queued; CRASH when one has failed: the runs that need it are not submitted.
-
-    Raises:
-        SchedulerError: a Slurm command failed; the jobs submitted before it stay recorded.
+    DONE when every run is done or queued; CRASH when one has failed: the runs that need it are not submitted.
+    SchedulerError: a Slurm command failed; the jobs submitted before it stay recorded.
     """
     study, plan = context.study, context.plan
     with submitting(study, console.print):
@@ -58,13 +55,13 @@ def submit(context: Context, console: Console, only: Collection[str] | None = No
         table = Table("job", "work", "after", box=None, header_style="bold", padding=(0, 2, 0, 0))
         for job in submission.new:
             table.add_row(job.number, job.work, job.after)
-        console.print(table, highlight=False)
+        console.print(table)
         console.print(f"cptlaw status shows them, cptlaw cancel stops them; their scripts: {study.folder / 'jobs'}")
     elif not failed:
         numbers = ", ".join(job.number or "" for job in submission.alive)
         line = f"nothing to submit: jobs {numbers} run or wait; cptlaw status shows why"
         done = f"all {len(plan)} runs of the plan are done and confirmed; cptlaw report shows the result"
-        console.print(line if numbers else done, highlight=False)
+        console.print(line if numbers else done)
     print_failed(study, failed, console)
     return Exit.CRASH if failed else Exit.DONE
 
@@ -73,7 +70,7 @@ def show(context: Context, plan: Sequence[PlannedRun], console: Console) -> Exit
     """Print the scripts and commands of `submit` for a plan; writes and submits nothing."""
     _send_all(context, plan, DryRun(context, functools.partial(_script, context, plan), console))
     line = "the job continue submits the runs that follow from results, those that confirm the answer among them"
-    console.print(f"{line}, and behind them another such job", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{line}, and behind them another such job", soft_wrap=True)
     return Exit.DONE
 
 
@@ -124,12 +121,8 @@ def _script(context: Context, plan: Sequence[PlannedRun], job: Job) -> str:
 def submit_preparation(context: Context, console: Console) -> Exit | None:
     """Submit the jobs that tokenise and merge the corpora, unless they are queued; a dry run prints them.
 
-    Returns:
-        None where launcher.slurm.prepare_tasks is 0, or all corpora are prepared.
-
-    Raises:
-        SchedulerError: a Slurm command failed; the same command submits what is missing.
-        ConfigError: precision=auto is to be chosen, and on a node.
+    None where launcher.slurm.prepare_tasks is 0, or all corpora are prepared. SchedulerError: a Slurm command failed;
+    the same command submits what is missing. ConfigError: precision=auto is to be chosen, and on a node.
     """
     study, question = context.study, context.question
     count = question.launcher.slurm.prepare_tasks
@@ -155,12 +148,12 @@ def submit_preparation(context: Context, console: Console) -> Exit | None:
         # An array without the job behind it, after a kill, is left to end; its shards are skipped.
         if any(job.kind == "merge" for job in waiting):
             numbers = ", ".join(job.number or "" for job in waiting)
-            console.print(f"nothing to submit: jobs {numbers} run or wait", highlight=False)
+            console.print(f"nothing to submit: jobs {numbers} run or wait")
             return Exit.DONE
         # The job that merges reads the question here.
         write_whole(study.folder / "study.yaml", question_yaml(question))
         send_all(submission)
         tokenise, merge = (job.number for job in submission.new)
-        console.print(f"job {tokenise}: {count} tasks tokenise; job {merge} merges after them", highlight=False)
+        console.print(f"job {tokenise}: {count} tasks tokenise; job {merge} merges after them")
         console.print("cptlaw cancel stops them; the same command submits them again, and complete shards stay")
     return Exit.DONE

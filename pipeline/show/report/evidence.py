@@ -120,14 +120,15 @@ class Evidence:
     @cached_property
     def recommendation(self) -> Recommendation | None:
         """Content of recommendation.json, where it answers this question."""
-        content, corpora = self._any_recommendation, {*self.corpora}
+        content, corpora = self.written, {*self.corpora}
         if content is None or not (corpora <= {*content.law} and corpora <= {*content.loss_before}):
             return None
         used = {*content.law.values(), *(name for of_law in content.weights.values() for name in of_law)}
         return content if used <= {*self.context.question.law, AVERAGE} else None
 
     @cached_property
-    def _any_recommendation(self) -> Recommendation | None:
+    def written(self) -> Recommendation | None:
+        """Content of recommendation.json, whatever it answers."""
         return read_if_there(Recommendation, self.study)
 
     @cached_property
@@ -177,7 +178,7 @@ class Evidence:
             lines.append(f"Not fitted: {', '.join(absent)}; cptlaw fit fits them, or says why it cannot.")
         if self._fitted and self.tested is None:
             lines.append("No law is tested on held-out points yet: run cptlaw fit.")
-        if self._any_recommendation is None:
+        if self.written is None:
             lines.append("There is no recommendation yet: run cptlaw recommend.")
         elif self.recommendation is None:
             lines.append("The recommendation is of another question: run cptlaw recommend again.")

@@ -92,7 +92,7 @@ def explorer(evidence: Evidence) -> Explorer | None:
     (least, most), (low, high) = (fits[role].ranges.get("r", (0.0, 1.0)) for role in ROLES)
     asked, inks = content.target, dict(zip(ROLES, CORPUS_COLOURS))
     inks |= {f"{role}_band": band([], [], [], colour)["fillcolor"] for role, colour in inks.items()}
-    *curves, tokens = (made.spec["layout"] for made in _panels(evidence, [1e9 * length["D"] for length in lengths]))
+    panels = dict(zip((*ROLES, "map"), _panels(evidence, [1e9 * length["D"] for length in lengths])))
     data = {
         "names": {**dict(zip(ROLES, evidence.corpora)), "ratio": evidence.ratio_name},
         "tolerances": tolerances,
@@ -107,17 +107,16 @@ def explorer(evidence: Evidence) -> Explorer | None:
             "sizes": _nearest([size["N"] for size in sizes], asked.N),
             "lengths": _nearest([length["D"] for length in lengths], asked.D),
         },
-        "layouts": {**dict(zip(ROLES, curves)), "map": tokens},
+        "layouts": {kind: made.spec["layout"] for kind, made in panels.items()},
         "inks": {**inks, "answer": BLACK, "before": GREY, "cap": BLACK},
     }
-
     labels = {
         "tolerances": f"Tolerance: the allowed loss increase on {evidence.general}",
         "sizes": "N, the non-embedding parameters of the model",
         "lengths": "D, the tokens of the CPT run",
     }
     sliders = [(name, label, len(data[name]), data["start"][name]) for name, label in labels.items()]
-    return Explorer(data, sliders, LEGEND, list(zip((*ROLES, "map"), _panels(evidence, [1e6, 1e7]))))
+    return Explorer(data, sliders, LEGEND, [*panels.items()])
 
 
 def _sizes(evidence: Evidence, target: Target) -> list[Size]:

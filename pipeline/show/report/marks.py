@@ -68,13 +68,7 @@ class Figure(NamedTuple):
 
 
 def panel(
-    group: str,
-    title: str,
-    traces: list[Mark],
-    x: Mark,
-    y: Mark,
-    height: int = 270,
-    annotations: Iterable[Mark] = (),
+    group: str, title: str, traces: list[Mark], x: Mark, y: Mark, height: int = 270, annotations: Iterable[Mark] = ()
 ) -> Panel:
     """A plot of traces, height in pixels; titles and keys are HTML around it, so that they cannot overlap."""
     layout = {"xaxis": x, "yaxis": y, "height": height, "annotations": list(annotations)}

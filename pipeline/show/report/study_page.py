@@ -12,7 +12,7 @@ from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.explorer import explorer
 from pipeline.show.report.loss_figures import loss_curves, ratio_curves
 from pipeline.show.report.page import page
-from pipeline.show.report.tables import StudyTables, study_tables
+from pipeline.show.report.tables import dates, held_out_table, parameter_tables, record, spent
 from pipeline.show.tables import answer_table, candidates_table, confirmation_table
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.number_format import laws_used, percent, quantity, weights_used
@@ -21,20 +21,19 @@ from pipeline.study.number_format import laws_used, percent, quantity, weights_u
 def study_page(evidence: Evidence) -> str:
     """The page as HTML."""
     study, content, explored = evidence.study, evidence.recommendation, explorer(evidence)
-    tables = study_tables(evidence)
     figures = (ratio_curves, trade_off_curve, places, rounds, loss_curves, agreement)
     rows = evidence.confirmations
     return page(
         "study.html", (study.folder, study.answer("report.html")), evidence.conclusion.headline,
         answer_sentence(evidence), explored and explored.data, bool(evidence.question.corpora.domains),
         evidence=evidence,
-        answer=_answer(evidence, content, tables) if content else None,
+        answer=_answer(evidence, content) if content else None,
         explored=explored,
         confirmation=confirmation_table(rows) if rows else None,
-        held_out=tables.held_out,
-        parameters=tables.parameters,
+        held_out=held_out_table(evidence),
+        parameters=parameter_tables(evidence),
         warnings=_warnings(evidence),
-        **{figure.__name__: figure(evidence) for figure in figures}, **tables.record,
+        **{figure.__name__: figure(evidence) for figure in figures}, **record(evidence),
     )  # fmt: skip
 
 
@@ -49,7 +48,8 @@ def answer_sentence(evidence: Evidence) -> str:
         return f"No {evidence.ratio_name} is feasible for {run} by {law}: {content.binding}. {asked}"
     peak = f" at a peak learning rate of {content.peak_learning_rate:g}" if content.peak_learning_rate else ""
     predicted = " and ".join(f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items())
-    mixture = _mixture(evidence, evidence.domain_ratio)
+    ratio = evidence.domain_ratio
+    mixture = f"{percent(ratio)} {evidence.domain} and {percent(1 - ratio)} {evidence.general}"
     words = [
         f"{f'Train {run} on' if known.is_known else f'{known.remedy} Predicted for {run}:'} {mixture}{peak} "
         f"(90% interval of the domain ratio: {content.low:.1%} to {content.high:.1%}).",
@@ -71,11 +71,7 @@ def _asked(evidence: Evidence, content: Recommendation) -> str:
     return goal_of(question).constraint(dataclasses.replace(question, goal=goal))
 
 
-def _mixture(evidence: Evidence, ratio: float) -> str:
-    return f"{percent(ratio)} {evidence.domain} and {percent(1 - ratio)} {evidence.general}"
-
-
-def _answer(evidence: Evidence, content: Recommendation, tables: StudyTables) -> dict[str, Any]:
+def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
     """What the head of the page shows: parts of a bar, cards, tables."""
     ratio, low, high = evidence.domain_ratio, content.low or 0.0, content.high or 0.0
     parts = []
@@ -97,14 +93,14 @@ def _answer(evidence: Evidence, content: Recommendation, tables: StudyTables) ->
     return {
         "parts": parts,
         "interval": (low, high),
-        "cards": _cards(evidence, content, tables),
+        "cards": _cards(evidence, content),
         "table": answer_table(f"The answer, {content.target.model}", content, evidence.answered, colours),
         "note": note,
         "candidates": candidates_table(content, evidence.domain, {row.model: row.measured for row in own}),
     }
 
 
-def _cards(evidence: Evidence, content: Recommendation, tables: StudyTables) -> list[tuple[str, str, str, str]]:
+def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, str, str]]:
     """Name, value, more and address of each card."""
     target = content.target
     weights = "; ".join(f"on {corpus} {weights_used(of_law)}" for corpus, of_law in content.weights.items() if of_law)
@@ -119,8 +115,8 @@ def _cards(evidence: Evidence, content: Recommendation, tables: StudyTables) -> 
         ("Tokens", quantity(target.D * 1e9), f"{batch}", ""),
         ("Peak learning rate", f"{phase.peak_learning_rate:g}", f"schedule: {schedule}", ""),
         ("Confirmed", known.verdict, known.inside, ""),
-        ("Cost", *tables.spent, ""),
-        ("Date", *tables.dates, ""),
+        ("Cost", *spent(evidence, target), ""),
+        ("Date", *dates(evidence), ""),
         ("Law", " and ".join(dict.fromkeys(content.law.values())), tested, ""),
         ("Binding constraint", content.binding, _asked(evidence, content), ""),
     ]

@@ -4,7 +4,6 @@ import datetime
 import itertools
 from collections import Counter, defaultdict
 from importlib.metadata import version
-from typing import NamedTuple
 
 from fitting import LAWS, LawAverage
 from fitting.schedule import LAMBDA
@@ -34,36 +33,13 @@ _COUNTED = (
 )
 
 
-class StudyTables(NamedTuple):
-    """The tables that only the page of a study has."""
-
-    parameters: list[Table]
-    held_out: Table | None
-    spent: tuple[str, str]
-    """What the answer cost, for a card."""
-    dates: tuple[str, str]
-    """When its runs were made, for a card."""
-    record: dict[str, Table | bool]
-    """As templates/provenance.html shows it."""
-
-
 _FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}
 
 
-def study_tables(evidence: Evidence) -> StudyTables:
-    """All tables of a study's page."""
-    content = evidence.recommendation
-    return StudyTables(
-        parameters=_parameters(evidence) if evidence.fits else [],
-        held_out=_held_out(evidence),
-        spent=_spent(evidence, content.target) if content else ("not known", "there is no answer yet"),
-        dates=_dates(evidence),
-        record=record(evidence),
-    )
-
-
-def _parameters(evidence: Evidence) -> list[Table]:
-    """The points and the quality of each fit, then by corpus every parameter with its interval."""
+def parameter_tables(evidence: Evidence) -> list[Table]:
+    """The points and the quality of each fit, then by corpus every parameter with its interval; none without fits."""
+    if not evidence.fits:
+        return []
     fits, tables = [], []
     for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
         rows = []
@@ -92,7 +68,7 @@ def _parameters(evidence: Evidence) -> list[Table]:
     return [Table("Fits", columns, fits, _INTERVALS, left=2), *tables]
 
 
-def _held_out(evidence: Evidence) -> Table | None:
+def held_out_table(evidence: Evidence) -> Table | None:
     """The errors of each law on held-out points; None before there are any."""
     if evidence.tested is None or evidence.tested.empty:
         return None
@@ -110,7 +86,7 @@ def _held_out(evidence: Evidence) -> Table | None:
     return Table("Held-out errors of the laws", columns, rows, _REFITTED, left=3)
 
 
-def _spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
+def spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
     """What the answer cost against one run of its target, and in all, for a card."""
     groups = evidence.costs
     own = next((run.spec for run in evidence.plan if run.model == target.model), None)
@@ -131,7 +107,7 @@ def _spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
     return f"{times:.3g} times the answer's run", f"by FLOPs: {'; '.join(parts)}"
 
 
-def _dates(evidence: Evidence) -> tuple[str, str]:
+def dates(evidence: Evidence) -> tuple[str, str]:
     """The day of the last run, and the first start and last end, for a card."""
     times = _times(evidence)
     if not times:

@@ -47,8 +47,7 @@ def rows_by_attempt(folder: Path, records: list[AttemptRecord]) -> dict[int, lis
 
     An attempt goes on from the step of a state (`from_step`), and evaluates at that step anew.
 
-    Raises:
-        ValueError: a line that is not JSON.
+    Raises ValueError: a line that is not JSON.
     """
     points = point_rows(_lines(folder / "points.jsonl"))
     metrics: list[Row] = []

@@ -44,7 +44,7 @@ def sync(study: Study, question: Question, console: Console) -> Exit:
             answered, failed = False, failed + 1
             warn(f"{study.folder}: {reason(error)}")
     answer = " and the answer" if answered else ""
-    line = functools.partial(console.print, highlight=False, soft_wrap=True)
+    line = functools.partial(console.print, soft_wrap=True)
     line(f"{made} attempts{answer} copied from the study's files: {study.folder / 'wandb'}")
     unsent = [path for path in local_folders(study) if not list(path.glob("*.wandb.synced"))]
     # Runs are recorded offline by tracking.mode=offline, which the study keeps; to send them is what sync is for.
