@@ -48,17 +48,13 @@ def measure() -> list[Row]:
         memory = _apart(_ours, small, tokenizer, Path(folder, "out-small"), cores).memory
     # The fastest of each: on a shared machine the others measure the neighbours.
     speeds = {name: LARGE / min(one.seconds for one in spent) for name, spent in rounds.items()}
-    cpu = {name: min(one.cpu for one in spent) / LARGE * 1000 for name, spent in rounds.items()}
     best = f"best of {ROUNDS} of {LARGE} MB"
     speed = f"higher is better; peer: encode_batch_fast of texts in memory; bar: 1/1.3, {best}"
     scaling = f"higher is better; peer: one process; bar: 1.8 on two cores, {best}"
     peak = f"peak of all its processes; peer: the same at {SMALL} MB of text; bar: the same"
-    cpu_peer = ("s/GB", "peer: encode_batch_fast", cpu["peer"], True)
     return [
         row(f"preparation, {cores} cores", speeds["ours"], "MB/s", speed, speeds["peer"]),
         row(f"preparation, {cores} processes", speeds["ours"], "MB/s", scaling, speeds["one process"]),
-        row("preparation, CPU time", cpu["ours"], *cpu_peer),
-        row("preparation, CPU time, one process", cpu["one process"], *cpu_peer),
         row(f"preparation, memory at {LARGE} MB", max(one.memory for one in rounds["ours"]), "MB", peak, memory),
     ]
 
@@ -85,10 +81,9 @@ def _write(path: Path, texts: list[str], megabytes: int) -> None:
 
 
 class _Spent(NamedTuple):
-    """What a piece of work took: seconds, CPU seconds, and the peak of memory in MB, with all its children."""
+    """What a piece of work took: seconds, and the peak of memory in MB, with all its children."""
 
     seconds: float
-    cpu: float
     memory: float
 
 
@@ -105,15 +100,15 @@ def _apart(work: Any, path: Path, tokenizer: Path, out: Path, workers: int) -> _
     process.join()
     if process.exitcode:
         raise RuntimeError(f"{work.__name__} ended with {process.exitcode}")
-    return _Spent(*answer.get(), peak / 1e6)
+    return _Spent(answer.get(), peak / 1e6)
 
 
 def _timed(answer: Any, work: Any, path: Path, tokenizer: Path, out: Path, workers: int) -> None:
     os.environ["RAYON_NUM_THREADS"] = str(workers)
     job = work(path, tokenizer, out, workers)
-    start, before = time.perf_counter(), sum(os.times()[:4])
+    start = time.perf_counter()
     job()
-    answer.put((time.perf_counter() - start, sum(os.times()[:4]) - before))
+    answer.put(time.perf_counter() - start)
 
 
 def _memory(process: int | None) -> float:

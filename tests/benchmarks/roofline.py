@@ -1,6 +1,6 @@
 """What a step of the engine of a GPU would reach there, without one: a roofline over the graphs that are compiled.
 
-    python -m tests.benchmarks.roofline
+    python -m tests.benchmarks roofline
 
 An H100 in the limit: 620 TFLOP/s of bf16 products, 52 of fp32, 400 of attention forward and 350 backward, 2.8 TB/s,
 4 us an operation. Layers and the chunks of the head are traced as `auto` compiles them, and partitioned as inductor
@@ -195,8 +195,3 @@ def measure() -> list[Row]:
         meaning = f"roofline of an H100, micro-batch {batch}; bar {bar}"
         rows.append(row(f"MFU of {shape} by roofline", utilisation(shape, batch), "of 989 TFLOP/s", meaning))
     return rows
-
-
-if __name__ == "__main__":
-    for one in measure():
-        print(one)

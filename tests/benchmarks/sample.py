@@ -15,7 +15,7 @@ WINDOWS = {"general": 8_000_000, "law": 120_000, "code": 35_000}
 
 
 def measure() -> list[Row]:
-    """Four rows.
+    """Three rows.
 
     The peer draws the same run with numpy and keeps it: corpora by `Generator.choice`, each corpus' windows
     by `Generator.permutation`, once an epoch. Its ratios hold only on average, and to know sequence i it must
@@ -27,13 +27,11 @@ def measure() -> list[Row]:
     at_start = INDICES / _seconds(lambda: sampler.sample(here))
     at_far = INDICES / _seconds(lambda: sampler.sample(far))
     peer = INDICES / _seconds(_peer)
-    batch = _seconds(lambda: sampler.sample(one)) * 1e6
     memory, peer_memory = (_megabytes(run) for run in (lambda: sampler.sample(one), _peer))
     unit, better = "million indices/s", "higher is better"
     return [
         row("sample a million at 0", at_start / 1e6, unit, better, peer / 1e6),
         row("sample a million at 10^12", at_far / 1e6, unit, better),
-        row("sample a batch of 20 at 10^12", batch, "microseconds", "lower is better"),
         row("memory to know one batch", memory, "MB", "lower is better; the peer keeps its order", peer_memory),
     ]
 

@@ -1,11 +1,9 @@
 """From `cptlaw train` to the end of the first step, on a prepared study."""
 
-import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from pipeline.cli.main import run
@@ -22,8 +20,7 @@ WORDS = [
 
 
 def measure() -> list[Row]:
-    """The quickest of five starts, with the processor's seconds, which say less of the neighbours, and the same of the
-    imports alone."""
+    """The quickest of five starts, and of the imports alone."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, corpus in enumerate(("general", "domain")):
@@ -34,24 +31,10 @@ def measure() -> list[Row]:
         for number in range(ROUNDS):
             studies = folder / str(number)
             assert run(["prepare", *words, f"studies={studies}"]) == 0
-            seconds.append(_timed(_first_step, [*words, f"studies={studies}"], studies))
-        imports = [_timed(_imports) for _ in range(ROUNDS)]
-    meanings = {
-        "start-up": "from cptlaw train to the first step on disk; peer: import torch and transformers' Qwen2; bar 6 s",
-        "start-up, processor": "user seconds of cptlaw train with its worker, two runs of a step; peer: those imports",
-    }
-    rows = []
-    for place, (name, meaning) in enumerate(meanings.items()):
-        ours, peer = (min(one[place] for one in both) for both in (seconds, imports))
-        rows.append(row(name, ours, "s", meaning, peer, lower_is_better=True))
-    return rows
-
-
-def _timed(work: Callable[..., float], *arguments: object) -> tuple[float, float]:
-    """What it returns, and the user seconds of the processes that it started."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    wall = work(*arguments)
-    return wall, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+            seconds.append(_first_step([*words, f"studies={studies}"], studies))
+    imports = min(_imports() for _ in range(ROUNDS))
+    meaning = "from cptlaw train to the first step on disk; peer: import torch and transformers' Qwen2; bar 6 s"
+    return [row("start-up", min(seconds), "s", meaning, imports, lower_is_better=True)]
 
 
 def _first_step(words: list[str], studies: Path) -> float:
