@@ -1,8 +1,6 @@
 """What a GPU would be given: attention without a mask, and a step that reads nothing on the host."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ from torch.nn import functional
 from torch.nn.attention import flex_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
-from transformers import PreTrainedModel
 
 import training.model
 from tests.conftest import SHAPE, tiny_spec
@@ -40,12 +37,6 @@ def _tokens(length: int = LENGTH) -> torch.Tensor:
     return torch.randint(1, 64, (3, length + 1), generator=torch.Generator().manual_seed(0))
 
 
-def _compile(model: PreTrainedModel, backend: Callable[..., Any]) -> None:
-    for block in model.modules():
-        if type(block).__name__ in (model._no_split_modules or ()):
-            block.compile(dynamic=False, backend=backend)
-
-
 @shapes
 def test_attention_has_no_mask_but_a_windows_and_gives_the_losses_of_transformers(shape, monkeypatch) -> None:
     attention, seen = functional.scaled_dot_product_attention, []
@@ -64,25 +55,6 @@ def test_attention_has_no_mask_but_a_windows_and_gives_the_losses_of_transformer
     apart = [objectives.sequence_losses(model, tokens, "fp32", end_of_text=0) for model in (ours, theirs)]
     torch.testing.assert_close(*apart)
     assert not torch.allclose(apart[0][:2], objectives.sequence_losses(ours, tokens, "fp32")[:2])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["qwen2", "gemma3"])
-def test_compiled_layers_attend_without_a_mask_too(kind) -> None:
-    shape, seen = SHAPES[kind], []
-
-    def backend(graph: torch.fx.GraphModule, _):
-        for node in graph.graph.nodes:
-            if "scaled_dot_product" in str(node.target):
-                mask = node.kwargs.get("attn_mask")
-                seen.append((mask and tuple(mask.meta["example_value"].shape), node.kwargs.get("is_causal")))
-        return graph.forward
-
-    model = build_model(shape, CAUSAL, seed=0)
-    _compile(model, backend)
-    objectives.sequence_losses(model, _tokens(), "bf16").sum().backward()
-    torch._dynamo.reset()
-    assert seen == (WINDOW if "sliding_window" in shape else []) + [(None, True)]
 
 
 def test_attention_of_an_architecture_without_sdpa_sees_no_later_token() -> None:
@@ -116,7 +88,9 @@ def test_documents_attend_by_blocks_of_scores_that_no_mask_lists(kind, precision
     def result(attention: str) -> torch.Tensor:
         network = build_model(shape, attention, seed=0)
         if attention == CAUSAL:
-            _compile(network, aot_autograd(fw_compiler=noted, bw_compiler=noted))
+            for block in network.modules():
+                if type(block).__name__ in (network._no_split_modules or ()):
+                    block.compile(dynamic=False, backend=aot_autograd(fw_compiler=noted, bw_compiler=noted))
         losses = objectives.sequence_losses(network, tokens, precision, end_of_text=0)
         losses.sum().backward()
         gradients = torch.cat([value.grad.flatten() for value in network.parameters() if value.grad is not None])

@@ -16,7 +16,7 @@ from training.group_dro import GroupDro
 from training.model import build_model
 from training.spec import Initial, Reweighting, RunSpec, SpecError
 
-KINDS = ("ddp", "fsdp2", "zero3")
+KINDS = ("ddp", "zero3")
 
 
 def test_the_domain_that_only_the_reference_has_read_rises(proxy_run):

@@ -45,15 +45,14 @@ def test_a_branch_without_its_state_is_refused(spec, manifest, tmp_path):
         trained(lost, manifest, tmp_path / "branch", start=tmp_path / "resume" / "step-8")
 
 
-@pytest.mark.slow
 def test_a_masked_model_learns(spec, manifest, tmp_path):
-    bert = masked(spec, manifest, steps=60, schedule=(Piece("constant", 5e-3),), global_batch=8)
+    bert = masked(spec, manifest, schedule=(Piece("constant", 5e-3),), global_batch=8)
     measured = losses(trained(bert, manifest, tmp_path / "bert"))
     assert measured[(0, "general")] == pytest.approx(np.log(manifest.vocabulary), rel=0.05)
-    assert measured[(60, "general")] < measured[(0, "general")] - 0.5
+    assert measured[(20, "general")] < measured[(0, "general")] - 0.2
     # Micro-batches and the place in the run change no mask.
     halves = losses(trained(bert, manifest, tmp_path / "halves", micro_batch=4))
-    assert halves[(60, "general")] == pytest.approx(measured[(60, "general")], abs=1e-5)
+    assert halves[(20, "general")] == pytest.approx(measured[(20, "general")], abs=1e-5)
     stores = {corpus: manifest.store(corpus) for corpus in spec.corpora}
     whole = [batch.numpy() for batch in training_batches(stores, bert, 1)]
     later = dataclasses.replace(bert, first_sequence=8, steps=2)
@@ -62,7 +61,8 @@ def test_a_masked_model_learns(spec, manifest, tmp_path):
 
 
 def test_documents_of_a_sequence_can_be_kept_apart(spec, manifest, tmp_path):
-    across = losses(trained(spec, manifest, tmp_path / "across"))
-    within = losses(trained(dataclasses.replace(spec, boundaries="documents"), manifest, tmp_path / "within"))
+    short = dataclasses.replace(spec, steps=1, evaluation=EvaluationPolicy(), sequence_length=63)
+    across = losses(trained(short, manifest, tmp_path / "across"))
+    within = losses(trained(dataclasses.replace(short, boundaries="documents"), manifest, tmp_path / "within"))
     assert across.keys() == within.keys()
     assert across != within

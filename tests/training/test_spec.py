@@ -52,8 +52,6 @@ def test_a_run_whose_weights_do_not_move_has_the_name_of_before_they_could():
     assert "reweighting" not in spec.to_dict()
     moving = dataclasses.replace(spec, reweighting=Reweighting("ab", 0.5, 0.01))
     assert RunSpec.from_dict(json.loads(json.dumps(moving.to_dict()))) == moving
-    others = [Reweighting("ac", 0.5, 0.01), Reweighting("ab", 0.4, 0.01), Reweighting("ab", 0.5, 0.02)]
-    assert len({moving.hash, *(dataclasses.replace(spec, reweighting=other).hash for other in others)}) == 4
 
 
 def test_another_schema_or_field_is_refused(spec):

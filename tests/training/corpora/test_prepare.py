@@ -14,7 +14,6 @@ import pytest
 
 from tests.processes import FORKS
 from tests.training.corpora.rows import as_lines, write
-from training.corpora import files, shards
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, tokenise_corpora
@@ -36,6 +35,17 @@ def sources(tmp_path):
 @pytest.fixture
 def brought(tmp_path):
     return TokenizerChoice(path=str(train_tokenizer(["general law 1 2 3 4 5"] * 9, 265, tmp_path / "brought")))
+
+
+@pytest.fixture
+def prepare(sources, brought, tmp_path):
+    """Prepare the sources above, or others, by the tokenizer above, or another, in a folder."""
+
+    def prepare(out="out", given=sources, choice=brought, lines=None, **keys):
+        log = quiet if lines is None else lines.append
+        return tokenise_corpora(given, choice, tmp_path / out, progress=log, **keys)
+
+    return prepare
 
 
 STORE_FILES = {"meta.json", "train.bin", "validation.bin"}
@@ -62,9 +72,8 @@ def append(source, *texts):
         stream.write(as_lines({"text": text} for text in texts))
 
 
-def test_the_stores_hold_the_text(sources, tmp_path):
-    choice = TokenizerChoice(vocabulary=300)
-    manifest = tokenise_corpora(sources, choice, tmp_path / "out", validation_ratio=0.1, progress=quiet)
+def test_the_stores_hold_the_text(prepare, sources, tmp_path):
+    manifest = prepare(choice=TokenizerChoice(vocabulary=300), validation_ratio=0.1)
     assert manifest.vocabulary == len(load_tokenizer(manifest.tokenizer_path)) == 300
     assert list(manifest.corpora) == ["general", "law"]
     for name, corpus in manifest.corpora.items():
@@ -79,19 +88,19 @@ def test_the_stores_hold_the_text(sources, tmp_path):
     assert Manifest.open(tmp_path / "out") == manifest
 
 
-def test_few_long_documents_leave_little_to_validate_aloud(sources, brought, tmp_path):
+def test_few_long_documents_leave_little_to_validate_aloud(prepare, sources):
     lines = []
-    tokenise_corpora(sources, brought, tmp_path / "even", progress=lines.append)
+    prepare("even", lines=lines)
     assert not any("of the tokens validate" in line for line in lines)
     append(sources["law"], "a law " * 20_000)
-    tokenise_corpora(sources, brought, tmp_path / "out", progress=lines.append)
+    prepare(lines=lines)
     (line,) = (line for line in lines if "of the tokens validate" in line)
     assert re.match(r"law: [01]\.\d% of the tokens validate, where 5% was asked: whole documents are set apart", line)
 
 
-def test_a_second_time_nothing_is_done(sources, tmp_path, monkeypatch):
+def test_a_second_time_nothing_is_done(prepare, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    first = tokenise_corpora(sources, TokenizerChoice(vocabulary=300), out, progress=quiet)
+    first = prepare(choice=TokenizerChoice(vocabulary=300))
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.bin")}
 
     def never(*_, **__):
@@ -100,40 +109,39 @@ def test_a_second_time_nothing_is_done(sources, tmp_path, monkeypatch):
     for name in ("make_store", "train_tokenizer", "load_tokenizer", "_screen"):
         monkeypatch.setattr(f"training.corpora.prepare.{name}", never)
     lines = []
-    assert tokenise_corpora(sources, TokenizerChoice(vocabulary=300), out, progress=lines.append) == first
+    assert prepare(choice=TokenizerChoice(vocabulary=300), lines=lines) == first
     assert all("prepared already" in line for line in lines)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.bin")} == before
 
 
-def test_what_changed_is_done_again_and_the_rest_is_not(sources, brought, tmp_path):
-    out = tmp_path / "out"
-    first = tokenise_corpora(sources, brought, out, progress=quiet)
+def test_what_changed_is_done_again_and_the_rest_is_not(prepare, sources):
+    first = prepare()
     append(sources["law"], "one law more")
     lines = []
-    second = tokenise_corpora(sources, brought, out, progress=lines.append)
+    second = prepare(lines=lines)
     assert second.corpora["general"] == first.corpora["general"]
     assert second.corpora["law"].fingerprint != first.corpora["law"].fingerprint
     assert sum("prepared already" in line for line in lines) == 1
     # Runs that began with the first preparation still find their store.
     assert first.store("law").fingerprint == first.corpora["law"].fingerprint
-    third = tokenise_corpora(sources, brought, out, validation_ratio=0.2, progress=quiet)
+    third = prepare(validation_ratio=0.2)
     assert third.corpora["general"].fingerprint != first.corpora["general"].fingerprint
-    fourth = tokenise_corpora(sources, TokenizerChoice(vocabulary=290), out, progress=quiet)
+    fourth = prepare(choice=TokenizerChoice(vocabulary=290))
     assert fourth.corpora["general"].fingerprint != first.corpora["general"].fingerprint
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
-def test_a_damaged_file_of_the_tokenizer_is_made_again(name, sources, brought, tmp_path):
+def test_a_damaged_file_of_the_tokenizer_is_made_again(prepare, name, brought):
     for choice in (TokenizerChoice(290), brought):
-        place = tokenise_corpora(sources, choice, tmp_path / "out", progress=quiet).tokenizer_path
+        place = prepare(choice=choice).tokenizer_path
         whole = (place / name).read_bytes()
         (place / name).write_bytes(whole[:50])
-        tokenise_corpora(sources, choice, tmp_path / "out", progress=quiet)
+        prepare(choice=choice)
         assert (place / name).read_bytes() == whole
 
 
-def test_a_folder_is_complete_in_itself_and_can_be_moved(sources, brought, tmp_path):
-    before = tokenise_corpora(sources, brought, tmp_path / "out", progress=quiet)
+def test_a_folder_is_complete_in_itself_and_can_be_moved(prepare, tmp_path):
+    before = prepare()
     shutil.rmtree(tmp_path / "brought")
     (tmp_path / "out").rename(tmp_path / "moved")
     moved = Manifest.open(tmp_path / "moved")
@@ -142,21 +150,21 @@ def test_a_folder_is_complete_in_itself_and_can_be_moved(sources, brought, tmp_p
 
 
 @pytest.mark.parametrize("damaged", ["train.bin", "meta.json"])
-def test_a_damaged_store_is_made_again(sources, brought, tmp_path, damaged):
-    first = tokenise_corpora(sources, brought, tmp_path / "out", progress=quiet)
+def test_a_damaged_store_is_made_again(prepare, tmp_path, damaged):
+    first = prepare()
     os.truncate(tmp_path / "out" / first.corpora["law"].folder / damaged, 10)
     with pytest.raises(CorpusError, match="prepare the corpora again"):
         first.store("law")
     lines = []
-    assert tokenise_corpora(sources, brought, tmp_path / "out", progress=lines.append) == first
+    assert prepare(lines=lines) == first
     assert sum("prepared already" in line for line in lines) == 1
     assert first.store("law").fingerprint == first.corpora["law"].fingerprint
 
 
-def test_a_fault_in_a_corpus_leaves_no_manifest(sources, brought, tmp_path):
+def test_a_fault_in_a_corpus_leaves_no_manifest(prepare, sources, tmp_path):
     Path(sources["law"].path).write_bytes(b"{\n")
     with pytest.raises(CorpusError, match=r"corpora\.law: .*law\.jsonl line 1: not JSON"):
-        tokenise_corpora(sources, brought, tmp_path / "out", progress=quiet)
+        prepare()
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert not list((tmp_path / "out").glob(".*.part"))
 
@@ -164,29 +172,28 @@ def test_a_fault_in_a_corpus_leaves_no_manifest(sources, brought, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sources": {}}, "corpora: none named"),
+        ({"given": {}}, "corpora: none named"),
         (
-            {"sources": {"a/b": Source("web"), "c": Source("hub", max_bytes=0)}, "validation_ratio": 0.0},
+            {"given": {"a/b": Source("web"), "c": Source("hub", max_bytes=0)}, "validation_ratio": 0.0},
             r"^corpora: 'a/b' is not a valid corpus name.*\ncorpora\.a/b\.kind: 'web'.*\ncorpora\.c\.max_bytes: 0.*"
             r"\ncorpora\.c\.name: missing.*\nvalidation_ratio: 0\.0",
         ),
-        ({"sources": {"a": Source("files", path="/none")}}, "/none: no such file or folder"),
-        ({"tokenizer": TokenizerChoice()}, "tokenizer: vocabulary None, path None; allowed: one of the two"),
-        ({"tokenizer": TokenizerChoice(300, "x")}, "tokenizer: vocabulary 300, path x"),
-        ({"tokenizer": TokenizerChoice(9)}, "vocabulary: 9; allowed: 257"),
-        ({"tokenizer": TokenizerChoice(path="/none")}, "tokenizer: /none is not a folder"),
+        ({"given": {"a": Source("files", path="/none")}}, "/none: no such file or folder"),
+        ({"choice": TokenizerChoice()}, "tokenizer: vocabulary None, path None; allowed: one of the two"),
+        ({"choice": TokenizerChoice(300, "x")}, "tokenizer: vocabulary 300, path x"),
+        ({"choice": TokenizerChoice(9)}, "vocabulary: 9; allowed: 257"),
+        ({"choice": TokenizerChoice(path="/none")}, "tokenizer: /none is not a folder"),
         ({"validation_ratio": 1.0}, r"validation_ratio: 1\.0"),
     ],
 )
-def test_mistakes_are_named(sources, tmp_path, changes, message):
-    arguments = {"sources": sources, "tokenizer": TokenizerChoice(300), "validation_ratio": 0.05} | changes
+def test_mistakes_are_named(prepare, changes, message):
     with pytest.raises(CorpusError, match=message) as error:
-        tokenise_corpora(folder=tmp_path / "out", progress=quiet, **arguments)
+        prepare(**changes)
     assert len(str(error.value).splitlines()) == message.count(r"\n") + 1
 
 
-def test_a_manifest_that_cannot_be_read_is_refused(sources, brought, tmp_path):
-    manifest = tokenise_corpora(sources, brought, tmp_path / "out", progress=quiet)
+def test_a_manifest_that_cannot_be_read_is_refused(prepare, tmp_path):
+    manifest = prepare()
     with pytest.raises(CorpusError, match=r"no 'music' in .*; allowed: general, law"):
         manifest.store("music")
     path = tmp_path / "out" / "manifest.json"
@@ -213,15 +220,17 @@ def many(tmp_path):
             write(folder / f"part-{part}.{kind}", as_lines(rows[part::3]), row_group_size=50)
         if number == 1:
             write(tmp_path / "held-out.jsonl", as_lines(rows[:20]))
-    return sources_of(tmp_path)
+    return of_files(tmp_path) | {"c3": Source("hub", name=f"{tmp_path}/c3", where=WHERE)}
 
 
-def sources_of(folder):
-    """Those of `many`: three of files, of which one has a validation set, and one that is streamed."""
-    where = {"n": list(range(9))}
-    sources = {f"c{number}": Source(path=f"{folder}/c{number}", where=where) for number in range(3)}
+WHERE = {"n": list(range(9))}
+
+
+def of_files(folder):
+    """Those of `many` that are files, of which one has a validation set."""
+    sources = {f"c{number}": Source(path=f"{folder}/c{number}", where=WHERE) for number in range(3)}
     sources["c1"].validation = f"{folder}/held-out.jsonl"
-    return sources | {"c3": Source("hub", name=f"{folder}/c3", where=where)}
+    return sources
 
 
 def all_bytes(folder):
@@ -242,12 +251,12 @@ def small_chunks(monkeypatch):
         monkeypatch.setattr(f"training.corpora.{name}", value)
 
 
-def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, tmp_path, small_chunks, monkeypatch):
-    manifest = tokenise_corpora(many, brought, tmp_path / "one", workers=1, progress=quiet)
+def test_any_number_of_corpora_and_workers_gives_the_same_bytes(prepare, many, tmp_path, small_chunks, monkeypatch):
+    manifest = prepare("one", given=many, workers=1)
     assert list(manifest.corpora) == ["c0", "c1", "c2", "c3"]
-    tokenise_corpora(dict(reversed(many.items())), brought, tmp_path / "three", workers=3, progress=quiet)
+    prepare("three", given=dict(reversed(many.items())), workers=3)
     monkeypatch.undo()
-    tokenise_corpora(many, brought, tmp_path / "whole", workers=1, progress=quiet)
+    prepare("whole", given=many, workers=1)
     expected = all_bytes(tmp_path / "one")
     for name in ("three", "whole"):
         assert all_bytes(tmp_path / name) == expected
@@ -256,13 +265,12 @@ def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, t
         # Of the twenty held out the filter drops two.
         screened = {"validation.same": 18} if name == "c1" else {}
         assert corpus.dropped == {"where.n": 40, **screened}
-        assert sum(corpus.documents.values()) == 362 if name == "c1" else 360
+        assert sum(corpus.documents.values()) == (362 if name == "c1" else 360)
 
 
 def _prepare_many(folder, moment, after):
     for name, value in SMALL.items():
-        module, name = name.split(".")
-        setattr({"shards": shards, "files": files}[module], name, value)
+        pytest.MonkeyPatch().setattr(f"training.corpora.{name}", value)
     inner, calls = getattr(PartWriter, moment), itertools.count(1)
 
     def dying(*arguments, **options):
@@ -273,11 +281,11 @@ def _prepare_many(folder, moment, after):
     setattr(PartWriter, moment, dying)
     lines = functools.partial(print, file=open(folder / "lines", "a"), flush=True)  # noqa: SIM115
     choice = TokenizerChoice(path=f"{folder}/brought")
-    tokenise_corpora(sources_of(folder), choice, folder / "out", workers=1, progress=lines)
+    tokenise_corpora(of_files(folder), choice, folder / "out", workers=1, progress=lines)
 
 
 def started(folder, moment="complete", call=0):
-    """A process that prepares `many`, and kills itself at a call of the writer; 0: it does not."""
+    """A process that prepares the files of `many`, and kills itself at a call of the writer; 0: it does not."""
     process = FORKS.Process(target=_prepare_many, args=(folder, moment, call))
     process.start()
     return process
@@ -292,7 +300,6 @@ def killed(folder, moment, call):
     return (folder / "lines").read_text().splitlines()
 
 
-@pytest.mark.slow
 def test_two_at_once_agree(many, brought, tmp_path):
     both = [started(tmp_path) for _ in range(2)]
     assert [process.join() or process.exitcode for process in both] == [0, 0]
@@ -302,8 +309,8 @@ def test_two_at_once_agree(many, brought, tmp_path):
     assert Manifest.open(out).store("c0").tokens("train") > 0
 
 
-def test_killed_again_and_again_it_goes_on_and_ends_with_the_same_bytes(many, brought, tmp_path, small_chunks):
-    tokenise_corpora(many, brought, tmp_path / "clean", workers=1, progress=quiet)
+def test_killed_again_and_again_it_goes_on_and_ends_with_the_same_bytes(prepare, many, tmp_path, small_chunks):
+    prepare("clean", given=of_files(tmp_path), workers=1)
     out, lines = tmp_path / "out", []
     (out / ".c0-0.part").mkdir(parents=True)
     kills = [("complete", 4), ("add", 700), ("complete", 1)]
@@ -311,28 +318,28 @@ def test_killed_again_and_again_it_goes_on_and_ends_with_the_same_bytes(many, br
         lines += killed(tmp_path, moment, call)
         with pytest.raises(CorpusError, match=r"manifest\.json: missing; prepare the corpora first"):
             Manifest.open(out)
-    tokenise_corpora(many, brought, out, workers=2, progress=lines.append)
+    prepare(given=of_files(tmp_path), workers=2, lines=lines)
     assert sum("resumes after" in line for line in lines) == len(kills)
     assert not list(out.glob(".*.part"))
     assert all_bytes(out) == all_bytes(tmp_path / "clean")
 
 
-def test_what_was_begun_is_not_continued_where_the_corpus_has_changed(many, brought, tmp_path, small_chunks):
+def test_what_was_begun_is_not_continued_where_the_corpus_has_changed(prepare, many, tmp_path, small_chunks):
     killed(tmp_path, "add", 40)
     assert list((tmp_path / "out").glob("*.unfinished"))
     write(tmp_path / "c0" / "part-9.jsonl", as_lines([{"text": "one more", "n": 1}]))
     lines = []
-    tokenise_corpora(many, brought, tmp_path / "out", workers=1, progress=lines.append)
+    prepare(given=of_files(tmp_path), workers=1, lines=lines)
     assert not any("resumes after" in line for line in lines)
     assert not list((tmp_path / "out").glob("*.unfinished"))
-    tokenise_corpora(many, brought, tmp_path / "clean", workers=1, progress=quiet)
+    prepare("clean", given=of_files(tmp_path), workers=1)
     assert all_bytes(tmp_path / "out") == all_bytes(tmp_path / "clean")
 
 
-def test_progress_goes_to_a_bar_or_into_lines(many, brought, tmp_path, small_chunks, monkeypatch):
+def test_progress_goes_to_a_bar_or_into_lines(prepare, many, small_chunks, monkeypatch):
     calls, lines = [], []
     read = {name: many[name] for name in ("c0", "c3")}
-    tokenise_corpora(read, brought, tmp_path / "bar", workers=1, progress=quiet, bar=lambda *call: calls.append(call))
+    prepare("bar", given=read, workers=1, bar=lambda *call: calls.append(call))
     sizes, fractions = zip(*[(size, fraction) for name, size, fraction in calls if name == "c0"], strict=True)
     assert list(sizes) == sorted(sizes)
     assert list(fractions) == sorted(fractions)
@@ -340,11 +347,11 @@ def test_progress_goes_to_a_bar_or_into_lines(many, brought, tmp_path, small_chu
     assert fractions[-1] == 1.0
     assert {fraction for name, _, fraction in calls if name == "c3"} == {None}
     monkeypatch.setattr("training.corpora.corpus_store._REPORT_SECONDS", 0.0)
-    tokenise_corpora({"c0": many["c0"]}, brought, tmp_path / "lines", workers=1, progress=lines.append)
+    prepare("lines", given={"c0": many["c0"]}, workers=1, lines=lines)
     assert any(re.fullmatch(r"c0: 0 MB tokenised, \d+ documents, \d+% of the source", line) for line in lines)
 
 
-def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(sources, brought, tmp_path):
+def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(prepare, sources, tmp_path):
     law = texts(sources["law"])
     held_out = law[:20]
     near = [" ".join([*text.split()[:-1], "changed"]) for text in held_out[:7]]
@@ -353,7 +360,7 @@ def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(
     path = write(tmp_path / "validation.jsonl", as_lines({"text": text} for text in held_out))
     sources["law"].validation = str(path)
     lines = []
-    manifest = tokenise_corpora(sources, brought, tmp_path / "out", progress=lines.append)
+    manifest = prepare(lines=lines)
     assert decoded(manifest, "law", "validation") == held_out
     assert decoded(manifest, "law", "train") == law[20:]
     assert manifest.corpora["law"].dropped == {"validation.same": 20, "validation.near": 7}
@@ -363,22 +370,22 @@ def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(
     assert not any(held_out[9] in text for text in decoded(manifest, "general", "train") + validation)
     assert "law: kept 200 of 227 documents; dropped: 7 validation.near, 20 validation.same" in lines
     # The set is part of what the stores are made of.
-    again = tokenise_corpora(sources, brought, tmp_path / "out", progress=lines.append)
+    again = prepare(lines=lines)
     assert again == manifest
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:10]))
-    fewer = tokenise_corpora(sources, brought, tmp_path / "out", progress=quiet)
+    fewer = prepare()
     assert fewer.corpora["law"].documents == {"train": 190, "validation": 10}
     assert fewer.corpora["general"].folder != manifest.corpora["general"].folder
 
 
-def test_sources_that_cannot_be_read_are_told_at_once_and_long_ones_before(sources, brought, tmp_path, monkeypatch):
+def test_sources_that_cannot_be_read_are_told_at_once_and_long_ones_before(prepare, sources, monkeypatch):
     gone = {"a": Source("files", path="/none"), "b": Source("hub", name="/none"), **sources}
     with pytest.raises(CorpusError) as error:
-        tokenise_corpora(gone, brought, tmp_path / "out", progress=quiet)
+        prepare(given=gone)
     assert re.fullmatch(r"corpora\.a: /none: .*\ncorpora\.b: /none: .*", str(error.value))
     monkeypatch.setattr("training.corpora.prepare._LONG_BYTES", 1)
     lines = []
-    tokenise_corpora(sources, TokenizerChoice(300), tmp_path / "out", progress=lines.append)
+    prepare(choice=TokenizerChoice(300), lines=lines)
     assert lines[:3] == [
         "general: fingerprint of 0.0 GB",
         "law: fingerprint of 0.0 GB",
