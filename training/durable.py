@@ -24,14 +24,13 @@ class FileError(ValueError):
     """A file that cannot be used, whatever is at its path; one line with the path and what is wrong."""
 
 
-def read_file(path: str | os.PathLike[str]) -> bytes:
+def read_file(path: Path) -> bytes:
     """Content of a file.
 
     Raises:
         FileNotFoundError: no such file.
         FileError: a folder, a pipe, a device, a ring of links, or a file that must not be read.
     """
-    path = Path(path)
     try:
         # A pipe would be waited for, and a device may have no end.
         if path.exists() and not path.is_file():
@@ -43,7 +42,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
         raise FileError(f"{path}: {error.strerror}") from None
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
+def read_text(path: Path) -> str:
     """Text of a file in UTF-8. Raises as `read_file`, and FileError: another encoding."""
     try:
         return read_file(path).decode()
@@ -63,7 +62,7 @@ def json_value(data: bytes | str) -> Any:
     return value
 
 
-def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """The object in a file of JSON. Raises as `read_file`, and FileError: not JSON, or no object."""
     data = read_file(path)
     try:
@@ -75,7 +74,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     return value
 
 
-def read_record(path: str | os.PathLike[str], kind: type[T], schema: int | None = None, **given: str) -> T:
+def read_record(path: Path, kind: type[T], schema: int | None = None, **given: str) -> T:
     """A dataclass or typed dictionary from a file of JSON, with the types of all keys checked.
 
     `given` are fields that the file does not hold. With `schema` the file must have that one.
@@ -119,7 +118,7 @@ def numbered(folder: Path, pattern: str) -> dict[int, Path]:
     return dict(sorted((int(text), path) for text, path in texts.items() if text.isascii() and text.isdecimal()))
 
 
-def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader sees the old content or the new, never a part.
 
     Text is written as UTF-8 with its line ends unchanged; the folder must exist.
@@ -127,7 +126,6 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
     Raises:
         OSError: the disk is full, the folder is missing or not writable; the old file is unchanged.
     """
-    path = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
     # Random, so that two writers of the same path, even on two hosts, never share a temporary file.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
@@ -161,13 +159,12 @@ def write_new(path: Path, content: str) -> bool:
     return True
 
 
-def append_flushed(path: str | os.PathLike[str], text: str) -> None:
+def append_flushed(path: Path, text: str) -> None:
     """Append text (UTF-8) to a file, created if missing, and return once it is on disk.
 
     Raises:
         OSError: the disk is full, the folder is missing or not writable.
     """
-    path = Path(path)
     created = not path.exists()
     with path.open("ab") as stream:
         stream.write(text.encode("utf-8"))
@@ -177,7 +174,7 @@ def append_flushed(path: str | os.PathLike[str], text: str) -> None:
         flush_folder(path.parent)
 
 
-def read_lines_whole(path: str | os.PathLike[str]) -> list[Any]:
+def read_lines_whole(path: Path) -> list[Any]:
     """Read a file of JSON lines, without a last line that has no newline and so is incomplete.
 
     Blank lines are skipped.
@@ -206,7 +203,7 @@ def as_counted_lines(lines: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps({**line, "lines": len(lines)}, allow_nan=False) + "\n" for line in lines) or "\n"
 
 
-def read_counted_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+def read_counted_lines(path: Path) -> list[dict[str, Any]]:
     """Read a file of `as_counted_lines`; a file of objects without `lines` need only end in a newline.
 
     Raises:
@@ -224,12 +221,11 @@ def read_counted_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return lines
 
 
-def cut_lines(path: str | os.PathLike[str], before_step: int) -> None:
+def cut_lines(path: Path, before_step: int) -> None:
     """Keep the leading lines of a file of JSON lines with `step` below `before_step`; a line that is damaged ends them.
 
     A missing file is not an error.
     """
-    path = Path(path)
     if not path.exists():
         return
 
@@ -240,12 +236,11 @@ def cut_lines(path: str | os.PathLike[str], before_step: int) -> None:
     write_whole(path, b"".join(takewhile(comes_before, read_file(path).splitlines(keepends=True))))
 
 
-def leading_lines(path: str | os.PathLike[str], expected: Iterable[Mapping[str, Any]]) -> int:
+def leading_lines(path: Path, expected: Iterable[Mapping[str, Any]]) -> int:
     """How many of the expected lines a file of JSON lines begins with: whole lines that have the expected items.
 
     0 for a missing file. Lines beyond the expected ones do not count.
     """
-    path = Path(path)
     lines = read_file(path).splitlines(keepends=True) if path.exists() else []
     matches = (items.items() <= _values(line).items() for line, items in zip(lines, expected, strict=False))
     return sum(takewhile(bool, matches))
@@ -261,7 +256,7 @@ def _values(line: bytes) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+def whole_folder(folder: Path) -> Iterator[Path]:
     """Fill a folder so that a reader sees all of it or nothing.
 
     Yields a temporary folder in the same parent, which is renamed once its files are on disk. If the block fails it is
@@ -270,7 +265,6 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         FileExistsError: the final name exists, before the block or after it.
     """
-    folder = Path(folder)
     if folder.exists():
         raise FileExistsError(f"{folder}: exists")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -282,7 +276,7 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
             for name in names:
                 with Path(inner, name).open("rb") as stream:
                     os.fsync(stream.fileno())
-            flush_folder(inner)
+            flush_folder(Path(inner))
         try:
             temporary.rename(folder)
         except OSError as error:
@@ -322,7 +316,7 @@ def wait_for_lock(file: IO[Any], log: Callable[[str], object]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def flush_folder(folder: str | os.PathLike[str]) -> None:
+def flush_folder(folder: Path) -> None:
     """Flush the names created, renamed or removed in a folder to disk, where the file system can do that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

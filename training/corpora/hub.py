@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,11 +35,13 @@ class HubReader(Reader):
         return dataclasses.replace(self.source, revision=pinned_revision(self.source.name, self.source.revision))
 
     def fingerprint(self) -> str:
-        source = self.source
-        local = Path(source.name).is_dir()
-        if not local and source.revision is None:
+        source, folder = self.source, Path(self.source.name)
+        if folder.is_dir():
+            content = json_hash([[name, content_hash(path)] for name, path in _shown_files(folder)])
+        elif source.revision is None:
             raise CorpusError(f"{source.name}: not pinned to a revision")
-        content = folder_fingerprint(source.name) if local else [source.name, source.revision]
+        else:
+            content = [source.name, source.revision]
         keys = [source.subset, source.split, source.column, source.group, source.max_bytes]
         return json_hash([content, *keys, source.filter_description()])
 
@@ -113,15 +114,6 @@ def pinned_revision(name: str, revision: str | None) -> str | None:
 
     with _refused(name):
         return HfApi().dataset_info(name, revision=revision, timeout=_SECONDS).sha
-
-
-def folder_fingerprint(folder: str | os.PathLike[str]) -> str:
-    """Hash of the names and bytes of a folder's files without hidden ones; 32 hexadecimal digits.
-
-    Raises:
-        CorpusError: a file cannot be read.
-    """
-    return json_hash([[name, content_hash(path)] for name, path in _shown_files(Path(folder))])
 
 
 def _shown_files(folder: Path) -> list[tuple[str, Path]]:

@@ -82,7 +82,7 @@ def _fingerprint(folder: Path, key: str, _state: tuple[object, ...]) -> str:
 
 def start_token(how: Generation, tokenizer: Any) -> int:
     """Token id from which each document is sampled."""
-    return end_of_text_id(tokenizer, how.separator or declared_separator(how.model or ""))
+    return end_of_text_id(tokenizer, how.separator or declared_separator(Path(how.model or "")))
 
 
 def perplexities(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -58,9 +57,9 @@ class Manifest:
     """Commit of a hub tokenizer."""
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str]) -> Manifest:
+    def open(cls, folder: Path) -> Manifest:
         """Read the manifest of a folder. Raises CorpusError: missing, damaged, or of another schema version."""
-        path = Path(folder) / "manifest.json"
+        path = folder / "manifest.json"
         try:
             return read_record(path, cls, SCHEMA, folder=str(folder))
         except FileNotFoundError as error:

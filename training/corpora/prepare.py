@@ -57,7 +57,7 @@ class TokenizerChoice:
 def tokenise_corpora(
     sources: Mapping[str, Source],
     tokenizer: TokenizerChoice,
-    folder: str | os.PathLike[str],
+    folder: Path,
     *,
     validation_ratio: float = 0.05,
     workers: int | None = None,
@@ -82,19 +82,19 @@ def tokenise_corpora(
     """
     prepared: dict[str, PreparedCorpus] = {}
     vocabulary = 0
-    with _preparation(sources, tokenizer, folder := Path(folder), validation_ratio, progress, bar) as preparation:
-        for name, (reader, origin, state, validation, store_folder) in preparation.corpora.items():
-            if store := existing_store(store_folder):
+    with _preparation(sources, tokenizer, folder, validation_ratio, progress, bar) as preparation:
+        for name, corpus in preparation.corpora.items():
+            if store := existing_store(corpus.folder):
                 progress(f"{name}: prepared already, {store_summary(store.meta)}")
             else:
-                unfinished = folder / f"{store_folder.name}.unfinished"
+                unfinished = folder / f"{corpus.folder.name}.unfinished"
                 if not preparation.locked and not unfinished.exists():
                     # Another process may write the same store.
-                    unfinished = folder / f".{store_folder.name}.{os.getpid()}.part"
-                store = make_store(store_folder, unfinished, reader, *preparation.how(), workers)
-            meta, vocabulary, revision = store.meta, store.vocabulary, reader.source.revision
-            facts = meta.tokens, meta.documents, meta.bytes, revision, meta.dropped, state, validation
-            prepared[name] = PreparedCorpus(store_folder.name, store.fingerprint, origin, *facts)
+                    unfinished = folder / f".{corpus.folder.name}.{os.getpid()}.part"
+                store = make_store(corpus.folder, unfinished, corpus.reader, *preparation.how(), workers)
+            meta, vocabulary, revision = store.meta, store.vocabulary, corpus.reader.source.revision
+            facts = meta.tokens, meta.documents, meta.bytes, revision, meta.dropped, corpus.state, corpus.validation
+            prepared[name] = PreparedCorpus(corpus.folder.name, store.fingerprint, corpus.origin, *facts)
         tokens = preparation.tokenizer.name, preparation.fingerprint, vocabulary
         manifest = Manifest(folder, *tokens, float(validation_ratio), prepared, tokenizer.revision)
         manifest.write()
@@ -107,7 +107,7 @@ def tokenise_corpora(
 def begin(
     sources: Mapping[str, Source],
     tokenizer: TokenizerChoice,
-    folder: str | os.PathLike[str],
+    folder: Path,
     *,
     validation_ratio: float = 0.05,
     progress: Log = print,
@@ -117,7 +117,7 @@ def begin(
     They do so by `python -m training.corpora.shards TASK TASKS FOLDER...`; `tokenise_corpora` then merges
     the shards, and tokenises what is missing. Returns the folder of each corpus' shards. Errors as `tokenise_corpora`.
     """
-    with _preparation(sources, tokenizer, folder := Path(folder), validation_ratio, progress, None) as preparation:
+    with _preparation(sources, tokenizer, folder, validation_ratio, progress, None) as preparation:
         missing = [corpus for corpus in preparation.corpora.values() if not existing_store(corpus.folder)]
         unfinished = [folder / f"{corpus.folder.name}.unfinished" for corpus in missing]
         for corpus, shards in zip(missing, unfinished, strict=True):
@@ -154,30 +154,25 @@ class _Preparation(NamedTuple):
 
 @contextlib.contextmanager
 def _preparation(
-    given: Mapping[str, Source],
-    choice: TokenizerChoice,
-    folder: Path,
-    ratio: float,
-    progress: Log,
-    bar: Bar | None,
+    given: Mapping[str, Source], choice: TokenizerChoice, folder: Path, ratio: float, progress: Log, bar: Bar | None
 ) -> Iterator[_Preparation]:
     """Check the arguments of `tokenise_corpora`, lock the folder and make the tokenizer."""
     _check(given, choice, ratio)
-    readers, origins, states = _identified(given, folder, progress, bar)
+    read = _identified(given, folder, progress, bar)
     sets = {name: file_fingerprint(source.validation) for name, source in given.items() if source.validation}
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder) as locked:
-        tokenizer = _tokenizer_folder(choice, folder, origins, readers, progress)
+        tokenizer = _tokenizer_folder(choice, folder, read, progress)
         fingerprint = tokenizer_fingerprint(tokenizer)
         separator = choice.separator or declared_separator(tokenizer)
         corpora = {}
-        for name, origin in origins.items():
+        for reader, origin, state in read:
             parts: list[object] = [SCHEMA, origin, fingerprint, float(ratio)]
             parts += [{"separator": separator}] if separator else []
             # A page of law in a general corpus leaks the validation text of law.
             parts += [json_hash([RULES, sets])] if sets else []
-            store = folder / f"{name}-{json_hash(parts)[:12]}"
-            corpora[name] = _Corpus(readers[name], origin, states[name], sets.get(name), store)
+            store = folder / f"{reader.name}-{json_hash(parts)[:12]}"
+            corpora[reader.name] = _Corpus(reader, origin, state, sets.get(reader.name), store)
 
         @functools.cache
         def how() -> tuple[Tokenisation, Screen | None]:
@@ -191,12 +186,9 @@ def _preparation(
 
 def _identified(
     sources: Mapping[str, Source], folder: Path, progress: Log, bar: Bar | None
-) -> tuple[dict[str, Reader], dict[str, str], dict[str, str | None]]:
-    """The readers of the sources at their commits, their fingerprints, and their states, sorted by name."""
-    readers: dict[str, Reader] = {}
-    origins: dict[str, str] = {}
-    states: dict[str, str | None] = {}
-    problems = []
+) -> list[tuple[Reader, str, str | None]]:
+    """The readers of the sources at their commits, sorted by name, each with its fingerprint and state."""
+    read, problems = [], []
     for name, source in sorted(sources.items()):
         try:
             reader = open_reader(name, source, progress, bar)
@@ -206,14 +198,14 @@ def _identified(
                     progress(f"{name}: passed over in {one.source.label}: {passed_over}")
             if (size := reader.bytes()) >= _LONG_BYTES:
                 progress(f"{name}: fingerprint of {size / 1e9:,.1f} GB")
-            readers[name] = reader = open_reader(name, _pinned(reader, folder), progress, bar)
-            states[name] = text_state(reader)
-            origins[name] = reader.fingerprint()
+            reader = open_reader(name, _pinned(reader, folder), progress, bar)
+            state = text_state(reader)
+            read.append((reader, reader.fingerprint(), state))
         except CorpusError as error:
             problems.append(f"corpora.{name}: {error}")
     if problems:
         raise CorpusError("\n".join(problems))
-    return readers, origins, states
+    return read
 
 
 def text_state(reader: Reader) -> str | None:
@@ -262,11 +254,11 @@ def _pinned(reader: Reader, folder: Path) -> Source:
 
 
 def _tokenizer_folder(
-    choice: TokenizerChoice, folder: Path, origins: dict[str, str], readers: dict[str, Reader], progress: Log
+    choice: TokenizerChoice, folder: Path, read: list[tuple[Reader, str, str | None]], progress: Log
 ) -> Path:
     if choice.path is not None:
         # Copied, so that the prepared folder is self-contained.
-        copy = copy_tokenizer(choice.path, folder / f".tokenizer.{os.getpid()}.part")
+        copy = copy_tokenizer(Path(choice.path), folder / f".tokenizer.{os.getpid()}.part")
         fingerprint, separator = tokenizer_fingerprint(copy), declared_separator(copy)
         # Checkpoints get this folder's files, so it must declare what the directory does.
         kept = folder / f"tokenizer-{(json_hash([fingerprint, separator]) if separator else fingerprint)[:12]}"
@@ -276,15 +268,16 @@ def _tokenizer_folder(
             copy.rename(kept)
         return kept
     assert choice.vocabulary is not None
-    key = json_hash([SCHEMA, _SAMPLE_BYTES, choice.vocabulary, sorted(origins.values())])
+    key = json_hash([SCHEMA, _SAMPLE_BYTES, choice.vocabulary, sorted(origin for _, origin, _ in read)])
     kept = folder / f"tokenizer-{key[:12]}"
     if _holds_tokenizer(kept):
         progress("tokenizer: prepared already")
         return kept
     start = time.monotonic()
-    if long := [name for name, reader in readers.items() if reader.bytes() >= _LONG_BYTES]:
+    readers = [reader for reader, _, _ in read]
+    if long := [reader.name for reader in readers if reader.bytes() >= _LONG_BYTES]:
         progress(f"tokenizer: drawing text from {', '.join(long)}")
-    samples = [text for reader in readers.values() for _, text in reader.sample(_SAMPLE_BYTES)]
+    samples = [text for reader in readers for _, text in reader.sample(_SAMPLE_BYTES)]
     train_tokenizer(samples, choice.vocabulary, kept)
     size = sum(len(text.encode()) for text in samples)
     seconds = time.monotonic() - start

@@ -188,7 +188,7 @@ def row_of(
         if any(name not in values for name in needed):
             # The longest first, which is most likely the text.
             named = sorted(values, key=lambda one: -len(value) if isinstance(value := values[one], str) else 0)
-            problem = next(missing_columns(label, needed, named, corpus), "")
+            problem = missing_column(label, needed, named, corpus)
         if not problem and not isinstance(text, str):
             problem = f"{label}: column {column} is {type(text).__name__}; allowed: a text"
     if isinstance(text, str) and not problem:
@@ -206,8 +206,8 @@ def row_of(
     return Row(name, None if problem else text, values, label, fraction, state, problem, too_long)
 
 
-def missing_columns(label: str, needed: Sequence[str], columns: Sequence[str], corpus: str) -> Iterator[str]:
-    """A line for each column that a row or table of a corpus lacks; it starts with the label and names those it has.
+def missing_column(label: str, needed: Sequence[str], columns: Sequence[str], corpus: str) -> str:
+    """The first column that a row or table of a corpus lacks, in a line with those that it has; empty: none.
 
     The first of the needed ones has the text; the others are read for group and where.
     """
@@ -217,10 +217,11 @@ def missing_columns(label: str, needed: Sequence[str], columns: Sequence[str], c
             there = ", ".join(map(str, columns)) or "none"
             of_text = f"give the one with the text, like {key}.column={next(iter(columns), '...')}"
             remedy = f"give another in {key}.group or {key}.where" if number else of_text
-            yield f"{label}: no column {name!r}; its columns: {there}; {remedy}"
+            return f"{label}: no column {name!r}; its columns: {there}; {remedy}"
+    return ""
 
 
 def check_columns(label: str, needed: Sequence[str], columns: Sequence[str], corpus: str) -> None:
-    """Raise CorpusError if a row or table lacks a column, with the line of `missing_columns`."""
-    for line in missing_columns(label, needed, columns, corpus):
+    """Raise CorpusError if a row or table lacks a column, with the line of `missing_column`."""
+    if line := missing_column(label, needed, columns, corpus):
         raise CorpusError(line)

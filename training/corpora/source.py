@@ -99,30 +99,27 @@ class Source:
 
     def problems(self, key: str) -> list[str]:
         """What is wrong with the settings, one line each, which starts with the key, such as corpora.law."""
-        no_columns = self.kind in ("installed-python", "generated")
-        generated, cap, shortest, longest = (
-            self.kind == "generated",
-            self.max_bytes,
-            self.min_characters,
-            self.max_characters,
-        )
+        kind, longest = self.kind, self.max_characters
         checks = [
-            (self.kind == "files" and not self.path, "path: missing; allowed: a file or a folder"),
+            (kind == "files" and not self.path, "path: missing; allowed: a file or a folder"),
             (
-                self.kind == "installed-python" and self.label != self.kind,
-                f"kind: {self.kind} does not read {self.label}; allowed: files for a path, hub for a name",
+                kind == "installed-python" and self.label != kind,
+                f"kind: {kind} does not read {self.label}; allowed: files for a path, hub for a name",
             ),
-            (self.kind == "hub" and self.path, f"path: {self.path}; kind=hub reads name; of files give kind=files"),
-            (self.kind == "hub" and not self.name, "name: missing; allowed: owner/name on the hub, or a local folder"),
-            (no_columns and self.where, f"where: {self.where}; {self.kind} has no columns"),
-            (generated and cap, f"max_bytes: {cap}; allowed for generated text: null, give generated.tokens"),
+            (kind == "hub" and self.path, f"path: {self.path}; kind=hub reads name; of files give kind=files"),
+            (kind == "hub" and not self.name, "name: missing; allowed: owner/name on the hub, or a local folder"),
+            (kind in ("installed-python", "generated") and self.where, f"where: {self.where}; {kind} has no columns"),
             (
-                longest is not None and longest < shortest,
+                kind == "generated" and self.max_bytes,
+                f"max_bytes: {self.max_bytes}; allowed for generated text: null, give generated.tokens",
+            ),
+            (
+                longest is not None and longest < self.min_characters,
                 f"max_characters: {longest}; allowed: at least min_characters, or null for any",
             ),
         ]
         return [
-            *key_problems(self, f"{key}.", without=() if generated else ("generated",)),
+            *key_problems(self, f"{key}.", without=() if kind == "generated" else ("generated",)),
             *(f"{key}.{line}" for wrong, line in checks if wrong),
             *(f"{key}.where{line}" for line in self._where_problems()),
         ]

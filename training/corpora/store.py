@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -73,13 +72,12 @@ class TokenStore:
             self._tokens[split] = np.asarray(np.memmap(folder / f"{split}.bin", dtype=dtype, mode="r"))
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str]) -> TokenStore:
+    def open(cls, folder: Path) -> TokenStore:
         """Open a token store.
 
         Raises:
             CorpusError: no store, one of another schema version, or one whose files do not match its meta.json.
         """
-        folder = Path(folder)
         path = folder / "meta.json"
         try:
             meta = read_record(path, StoreMeta, SCHEMA)

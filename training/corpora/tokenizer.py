@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -45,7 +44,7 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", 
           "chat_template.jinja", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model")  # fmt: skip
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.PathLike[str]) -> Path:
+def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: Path) -> Path:
     """Train a byte-level BPE and save it as a Hugging Face directory; equal texts give equal files.
 
     Encoding and decoding any text is lossless. Little text may give fewer token ids than `vocabulary`; 8 MB take a
@@ -78,16 +77,15 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.Path
     with whole_folder(folder) as temporary:
         write_whole(temporary / "tokenizer.json", tokenizer.to_str(pretty=True))
         write_whole(temporary / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
-    return Path(folder)
+    return folder
 
 
 def _is_long_word(piece: str) -> bool:
     return len(piece) == _TRAINING_CHARACTERS and _ONE_WORD.fullmatch(piece) is not None
 
 
-def copy_tokenizer(source: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Path:
+def copy_tokenizer(source: Path, folder: Path) -> Path:
     """Copy the tokenizer of a directory, converted if it has no tokenizer.json. Errors as `load_tokenizer`."""
-    source = Path(source)
     with whole_folder(folder) as temporary:
         if (source / "tokenizer.json").is_file():
             for name in _FILES:
@@ -95,16 +93,15 @@ def copy_tokenizer(source: str | os.PathLike[str], folder: str | os.PathLike[str
                     write_whole(temporary / name, (source / name).read_bytes())
         else:
             load_tokenizer(source).save_pretrained(temporary)
-    return Path(folder)
+    return folder
 
 
-def load_tokenizer(folder: str | os.PathLike[str]) -> PreTrainedTokenizerFast:
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """Load the tokenizer of a local Hugging Face directory; nothing is downloaded.
 
     Raises:
         CorpusError: no such folder, or no tokenizer in it that transformers can load.
     """
-    folder = Path(folder)
     if not folder.is_dir():
         raise CorpusError(f"tokenizer: {folder} is not a folder; allowed: a local Hugging Face directory")
     # From a model's configuration alone transformers makes an empty tokenizer.
@@ -125,13 +122,13 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def tokenizer_fingerprint(folder: str | os.PathLike[str]) -> str:
+def tokenizer_fingerprint(folder: Path) -> str:
     """Hash of the content of tokenizer.json, independent of its formatting; 32 hexadecimal digits.
 
     Raises:
         CorpusError: no tokenizer.json, or not JSON.
     """
-    path = Path(folder) / "tokenizer.json"
+    path = folder / "tokenizer.json"
     try:
         content = read_json(path)
     except OSError as error:
@@ -144,20 +141,20 @@ def tokenizer_fingerprint(folder: str | os.PathLike[str]) -> str:
     return json_hash(content)
 
 
-def declared_separator(folder: str | os.PathLike[str]) -> str | None:
+def declared_separator(folder: Path) -> str | None:
     """The token between documents that the tokenizer_config.json of a directory names under SEPARATOR, if any."""
     return _declared(folder, SEPARATOR)[0]
 
 
-def declared_ends(folder: str | os.PathLike[str]) -> tuple[str | None, str | None]:
+def declared_ends(folder: Path) -> tuple[str | None, str | None]:
     """The tokens before and after a document that the tokenizer_config.json of a directory names, if any."""
     begin, end = _declared(folder, "bos_token", "eos_token")
     return begin, end
 
 
-def _declared(folder: str | os.PathLike[str], *keys: str) -> list[str | None]:
+def _declared(folder: Path, *keys: str) -> list[str | None]:
     try:
-        config = read_json(Path(folder) / "tokenizer_config.json")
+        config = read_json(folder / "tokenizer_config.json")
     except (OSError, FileError):
         config = {}
     tokens = [config.get(key) for key in keys]
