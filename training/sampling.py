@@ -35,8 +35,7 @@ class Sampler:
     order that depends on the seed, the corpus' name and the epoch's number.
 
     Args:
-        mixture: corpus -> ratio of the sequences, each 0 to 1, with sum 1. A Fraction or a string ("1/3", "0.25") is
-            exact; a float means the short decimal or fraction that it stands for.
+        mixture: corpus -> ratio of the sequences, each 0 to 1, with sum 1: a Fraction or a string ("1/3", "0.25").
         windows: corpus -> number of its windows; needed where the ratio is above 0.
         seed: of the order within the corpora; the order of the corpora depends on the ratios only.
         later: (index of its first sequence, mixture) of each further phase, in increasing order.
@@ -59,10 +58,10 @@ class Sampler:
 
     def __init__(
         self,
-        mixture: Mapping[str, Fraction | str | float],
+        mixture: Mapping[str, Fraction | str],
         windows: Mapping[str, int],
         seed: int,
-        later: Sequence[tuple[int, Mapping[str, Fraction | str | float]]] = (),
+        later: Sequence[tuple[int, Mapping[str, Fraction | str]]] = (),
     ) -> None:
         mixtures = [(0, mixture), *later]
         self.corpora = tuple(sorted({name for _, ratios in mixtures for name in ratios}))
@@ -84,16 +83,8 @@ class Sampler:
         Returns:
             corpus (n,) int16, indices into `corpora`; position (n,) int64, window of that corpus; epoch (n,) int64,
             complete passes over the corpus before.
-
-        Raises:
-            ValueError: an index below 0, or not an integer.
         """
-        indices = np.asarray(indices)
-        if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
-            raise ValueError(f"indices: {indices.dtype} of shape {indices.shape}; allowed: one dimension of integers")
         indices = indices.astype(np.int64)
-        if indices.size and indices.min() < 0:
-            raise ValueError(f"indices: {indices.min()}; allowed: 0 or more")
         corpus = np.empty(indices.size, dtype=np.int16)
         position, epoch = np.empty((2, indices.size), dtype=np.int64)
         for start in range(0, indices.size, _BLOCK):
@@ -123,8 +114,8 @@ class Sampler:
         add(phase.tree, sequences - phase.start)
         return counts
 
-    def _tree(self, mixture: Mapping[str, Fraction | str | float]) -> _Split | int:
-        weights = _weights({name: mixture.get(name, 0) for name in self.corpora})
+    def _tree(self, mixture: Mapping[str, Fraction | str]) -> _Split | int:
+        weights = _weights({name: mixture.get(name, "0") for name in self.corpora})
         for (name, weight), windows in zip(weights.items(), self._windows):
             if weight and not 0 < windows < 2**62:
                 raise ValueError(
@@ -255,7 +246,7 @@ def _tree(leaves: list[tuple[int, int]]) -> _Split | int:
     return _Split(part // divisor, whole // divisor, _tree(leaves[:middle]), _tree(leaves[middle:]))
 
 
-def _weights(mixture: Mapping[str, Fraction | str | float]) -> dict[str, int]:
+def _weights(mixture: Mapping[str, Fraction | str]) -> dict[str, int]:
     """Ratios as integers over one denominator, small enough for 64-bit arithmetic."""
     exact = {name: _exact_ratio(name, ratio) for name, ratio in mixture.items()}
     total = sum(exact.values())
@@ -268,17 +259,13 @@ def _weights(mixture: Mapping[str, Fraction | str | float]) -> dict[str, int]:
     return {name: math.ceil(ratio / total * _LARGEST_DENOMINATOR) for name, ratio in exact.items()}
 
 
-def _exact_ratio(name: str, ratio: Fraction | str | float) -> Fraction:
+def _exact_ratio(name: str, ratio: Fraction | str) -> Fraction:
     try:
-        exact = Fraction(repr(float(ratio))) if isinstance(ratio, float) else Fraction(ratio)
-    except (ValueError, TypeError, ZeroDivisionError):
+        exact = Fraction(ratio)
+    except (ValueError, ZeroDivisionError):
         exact = Fraction(-1)
     if not 0 <= exact <= 1:
         raise ValueError(f"mixture.{name}: {ratio!r} is not a ratio; allowed: 0 to 1")
-    if isinstance(ratio, float):
-        short = exact.limit_denominator(10**9)
-        # 0.30000000000000004 and 0.3333333333333333 stand for 3/10 and 1/3; 0.5000000004 for itself.
-        exact = short if abs(short - exact) < Fraction(1, 10**15) else exact
     return exact
 
 

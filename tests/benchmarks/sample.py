@@ -21,7 +21,7 @@ def measure() -> list[Row]:
     by `Generator.permutation`, once an epoch. Its ratios hold only on average, and to know sequence i it must
     make all before it, so that at 10^12 it has no number.
     """
-    sampler = Sampler(RATIOS, WINDOWS, seed=0)
+    sampler = Sampler({name: str(ratio) for name, ratio in RATIOS.items()}, WINDOWS, seed=0)
     here, far = np.arange(INDICES), np.arange(10**12, 10**12 + INDICES)
     one = np.arange(10**12, 10**12 + 20)
     at_start = INDICES / _seconds(lambda: sampler.sample(here))

@@ -79,7 +79,7 @@ def test_every_window_comes_once_in_an_epoch_far_out():
 
 
 @quick
-@given(weights, st.integers(1, 40), st.integers(0, 2**70))
+@given(weights, st.one_of(st.integers(1, 40), st.sampled_from([64, 255, 256, 257])), st.integers(0, 2**70))
 def test_every_window_comes_once_an_epoch(parts, windows, seed):
     sampler = sampler_of(parts, windows, seed)
     corpus, position, epoch = sampler.sample(np.arange(1500))
@@ -128,7 +128,7 @@ def test_the_cut_into_batches_and_their_order_are_nothing(parts, start, cuts, ra
 
 def test_seed_corpus_and_epoch_each_change_the_order():
     def first(seed=0, name="a", epoch=0):
-        return Sampler({name: 1.0}, {name: 1000}, seed).sample(np.arange(epoch * 1000, epoch * 1000 + 1000))[1]
+        return Sampler({name: 1}, {name: 1000}, seed).sample(np.arange(epoch * 1000, epoch * 1000 + 1000))[1]
 
     orders = [first(), first(seed=1), first(name="b"), first(epoch=1), first(epoch=2**32)]
     for number, order in enumerate(orders):
@@ -137,18 +137,11 @@ def test_seed_corpus_and_epoch_each_change_the_order():
 
 
 def test_the_order_does_not_change_from_release_to_release():
-    sampler = Sampler({"general": 0.3, "law": 0.7}, {"general": 1000, "law": 333}, 7)
+    sampler = Sampler({"general": "0.3", "law": "0.7"}, {"general": 1000, "law": 333}, 7)
     corpus, position, epoch = sampler.sample(np.concatenate([np.arange(6), FAR + np.arange(4)]))
     assert corpus.tolist() == [1, 0, 1, 1, 0, 1, 1, 0, 1, 1]
     assert position.tolist() == [277, 559, 259, 176, 691, 138, 134, 747, 30, 104]
     assert epoch.tolist() == [0, 0, 0, 0, 0, 0, 2102102102, 300000000, 2102102102, 2102102102]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 17, 1000, 4096, 4097])
-def test_permutations_are_one_to_one(size):
-    for key in range(5):
-        sent = permuted(np.arange(size), size, np.full(size, key, np.uint64))
-        np.testing.assert_array_equal(np.sort(sent), np.arange(size))
 
 
 def test_permutations_look_drawn():
@@ -167,8 +160,8 @@ def test_permutations_look_drawn():
 
 
 def test_the_order_of_the_mapping_and_corpora_without_a_ratio_are_nothing():
-    plain = Sampler({"a": 0.3, "c": 0.7}, {"a": 9, "c": 9}, 1)
-    other = Sampler({"c": 0.7, "b": 0, "a": 0.3}, {"c": 9, "a": 9}, 1)
+    plain = Sampler({"a": "0.3", "c": "0.7"}, {"a": 9, "c": 9}, 1)
+    other = Sampler({"c": "0.7", "b": "0", "a": "0.3"}, {"c": 9, "a": 9}, 1)
     assert other.corpora == ("a", "b", "c")
     one, two = plain.sample(np.arange(500)), other.sample(np.arange(500))
     assert [plain.corpora[c] for c in one[0]] == [other.corpora[c] for c in two[0]]
@@ -176,37 +169,22 @@ def test_the_order_of_the_mapping_and_corpora_without_a_ratio_are_nothing():
     assert other.counts(10) == {"a": 3, "b": 0, "c": 7}
 
 
-def test_floats_mean_the_short_number_that_they_stand_for():
-    third = Sampler({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}, dict.fromkeys("abc", 1), 0)
-    assert third.counts(3 * 10**15) == dict.fromkeys("abc", 10**15)
-    sloppy = Sampler({"a": 0.1 + 0.2, "b": 0.7}, dict.fromkeys("ab", 1), 0)
-    assert sloppy.counts(10**16)["a"] == 3 * 10**15
-    fine = Sampler({"a": 0.5000000004, "b": 0.4999999996}, dict.fromkeys("ab", 1), 0)
-    assert fine.counts(10**10)["a"] == 5_000_000_004
-
-
 @pytest.mark.parametrize(
     ("ratios", "windows", "message"),
     [
-        ({"a": 0.5, "b": 0.4}, {"a": 1, "b": 1}, "mixture: its ratios sum to 0.9; allowed: 1"),
-        ({"a": 1.2, "b": -0.2}, {"a": 1, "b": 1}, r"mixture\.a: 1\.2 is not a ratio; allowed: 0 to 1"),
-        ({"a": float("nan")}, {"a": 1}, r"mixture\.a: nan"),
+        ({"a": "0.5", "b": "0.4"}, {"a": 1, "b": 1}, "mixture: its ratios sum to 0.9; allowed: 1"),
+        ({"a": "1.2", "b": "-0.2"}, {"a": 1, "b": 1}, r"mixture\.a: '1\.2' is not a ratio; allowed: 0 to 1"),
+        ({"a": "nan"}, {"a": 1}, r"mixture\.a: 'nan'"),
         ({"a": "much"}, {"a": 1}, r"mixture\.a: 'much'"),
         ({"a": "1/0"}, {"a": 1}, r"mixture\.a: '1/0'"),
-        ({"a": 1.0}, {}, r"mixture\.a: its ratio is 1\.0 and it has 0 windows"),
-        ({"a": 1.0}, {"a": 0}, r"mixture\.a: its ratio is 1\.0 and it has 0 windows"),
+        ({"a": "1"}, {}, r"mixture\.a: its ratio is 1 and it has 0 windows"),
+        ({"a": "1"}, {"a": 0}, r"mixture\.a: its ratio is 1 and it has 0 windows"),
         ({}, {}, "mixture: its ratios sum to 0"),
     ],
 )
 def test_mistakes_are_named(ratios, windows, message):
     with pytest.raises(ValueError, match=message):
         Sampler(ratios, windows, 0)
-
-
-@pytest.mark.parametrize("indices", [np.array([0.5]), np.array([[1]]), np.array([-1])])
-def test_impossible_indices(indices):
-    with pytest.raises(ValueError, match="indices: "):
-        Sampler({"a": 1}, {"a": 3}, 0).sample(indices)
 
 
 @pytest.mark.parametrize(
