@@ -161,10 +161,6 @@ def ends_of(loss: Iterable[float]) -> Row:
 def _third_losses(laws: AnsweringLaws, file: Path, rows: Sequence[Row]) -> tuple[Row, list[str]]:
     """Losses on text of neither corpus, as a combination of both that measured losses tell: what `--json` prints of
     them, and warnings.
-
-    Raises:
-        StudyError: no such file, or steps at which the study has not measured both corpora.
-        PointsError: too few losses, or losses that are no combination.
     """
     table = read_table(file, {})
     sides: dict[str, str] = dict(zip(("pretrain", "domain"), laws.corpora))

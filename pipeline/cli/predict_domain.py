@@ -40,11 +40,6 @@ def predict_domains(
     """Print the losses on each domain of `new`, a study or a table of losses, along the run that is asked about.
 
     `folders`: studies of the known domains; the first has the run, which `keys` change.
-
-    Raises:
-        ConfigError: a domain that is also a known one.
-        StudyError: no points, or a table without the columns.
-        PointsError: too few known domains, or short runs that say too little.
     """
     known = {name: points for folder in folders for name, points in _domains(folder)}
     short = dict(_domains(new))

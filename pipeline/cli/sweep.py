@@ -77,14 +77,7 @@ def _jobs(overrides: list[str]) -> list[list[str]]:
 
 
 def job(composed: DictConfig) -> float | None:
-    """Carry out a job; Hydra's task function.
-
-    Returns:
-        Its objective, for sweepers that need one; None for a job of pre-training only.
-
-    Raises:
-        JobError: a run failed.
-    """
+    """Carry out a job; Hydra's task function, which gives sweepers the objective. JobError: a run failed."""
     try:
         return carry_out(checked(composed))
     except JobError:
@@ -97,7 +90,8 @@ def carry_out(question: Question) -> float | None:
     """Add the runs of a question to the plan of its study, and train those that no other job has trained.
 
     Returns:
-        The objective: mean validation loss on the domain corpus at the end of the job's continual runs, nats per token.
+        The objective: mean validation loss on the domain corpus at the end of the job's continual runs, nats per token;
+        None without such runs.
 
     Raises:
         JobError: a run failed. SystemExit: it was stopped (75) or lacks input (3).
