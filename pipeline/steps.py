@@ -183,12 +183,11 @@ def confirm(context: Context, console: Console) -> Exit:
             again = ", ".join(f"cptlaw {name} {study.folder}" for name in ("collect", "fit", "recommend"))
             count = f"{len(late)} of the runs for the fit, like {late[0].name}"
             raise StudyError(f"{study.folder}: {count}, ended since cptlaw collect; run {again} first")
-        estimated = dataclasses.replace(
-            context, given_manifest=planned_corpora(context), given_precision=_planned_precision(context)
-        )
-        runs = goal.confirmation_runs(estimated)
+        # Without machine.json in that of the plan: another would ask for another pre-training.
+        precision = context.known_precision or next((run.spec.precision for run in context.plan), "fp32")
+        planned = dataclasses.replace(context, given_manifest=planned_corpora(context), given_precision=precision)
+        runs = goal.confirmation_runs(planned)
         add_to_plan(study, runs)
-
         print_items(goal.why_these(context, runs), console)
         if not elsewhere or any(study.state(run) != "done" for run in runs):
             code = launch(context, console, runs)
@@ -196,11 +195,6 @@ def confirm(context: Context, console: Console) -> Exit:
                 return code  # DONE: they are queued, and behind them the job that compares.
     print_items(shown(goal.confirm(context.fresh(), runs), context.fresh()), console)
     return Exit.DONE
-
-
-def _planned_precision(context: Context) -> str:
-    """The study's precision; of a study without machine.json that of its plan, whose pre-training runs lead on."""
-    return context.known_precision or next((run.spec.precision for run in context.plan), "fp32")
 
 
 def report(context: Context, console: Console) -> Exit:

@@ -5,7 +5,7 @@ CONTRIBUTING.md has the steps that add one.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -45,7 +45,7 @@ class PlanNotes:
     asked: Sequence[str] = ()
     """The run that the question is about, and what its answer costs against it."""
     lines: Sequence[str] = ()
-    stages: Sequence[Stage] = field(default_factory=list)
+    stages: Sequence[Stage] = ()
     """The cost of each stage of a search, with a last row for all; empty: no stages."""
 
 

@@ -87,7 +87,9 @@ def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Pa
         folder = hub_directory("model", name, None, MODEL_FILES)[0]
         refuse_quantised(folder)
         log(f"{folder}: measuring")
-        return folder, _examined(folder, str(folder), folder.name)
+        from training.base_model.examination import examine  # It loads torch.
+
+        return folder, examine(folder, str(folder), folder.name)
     folder = models / (name if package else re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem))
     if note := read_note(folder):
         if not package and note.sha256 != file_sum(path):
@@ -157,6 +159,7 @@ def convert(file: Path, folder: Path, source: str, licence: str, log: Callable[[
     Raises:
         SpecError, CorpusError: as `bring_model`.
     """
+    from training.base_model.examination import examine
     from training.base_model.gguf_file import convert_gguf, read_gguf_header
 
     header = read_gguf_header(file)
@@ -166,7 +169,7 @@ def convert(file: Path, folder: Path, source: str, licence: str, log: Callable[[
     with whole_folder(folder) as temporary:
         convert_gguf(file, temporary)
         try:
-            model = _examined(temporary, source, f"{file.name} {header.name}")
+            model = examine(temporary, source, f"{file.name} {header.name}")
         except (SpecError, CorpusError) as error:
             # The folder that the message names is gone by then.
             raise type(error)(str(error).replace(str(temporary), str(file))) from None
@@ -177,13 +180,6 @@ def convert(file: Path, folder: Path, source: str, licence: str, log: Callable[[
             write_whole(temporary / "tokenizer_config.json", json.dumps(declared, indent=2, ensure_ascii=False) + "\n")
         write_whole(temporary / NOTE, json.dumps({"schema": SCHEMA, **dataclasses.asdict(model)}, indent=2) + "\n")
     return model
-
-
-def _examined(folder: Path, source: str, names: str) -> BaseModel:
-    # torch is needed from here on.
-    from training.base_model.examination import examine
-
-    return examine(folder, source, names)
 
 
 def refuse_quantised(folder: Path) -> None:

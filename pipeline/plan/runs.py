@@ -119,8 +119,7 @@ def continual_run(
     question, budget = context.question, context.question.evaluation_budget
     corpora = question.corpora
     ratio = Fraction(str(domain_ratio))
-    pretraining = context.once(pretraining_runs).get(model.name)
-    shape, initial, start, before = _initial_weights(context, model, pretraining, transfer)
+    shape, initial, start, before = _initial_weights(context, model, transfer)
     phase = dataclasses.replace(phase or with_peak(question, peak).target_phase, steps=steps)
     (_, mixture), *later = mixtures_of(phase, corpora, ratio)
     shared = bool(corpora.domains) and not later and mixture[corpora.general] == 1
@@ -154,8 +153,7 @@ def mixture_spec(
     if question.weights.phase == "pretrain":
         shape, initial, start, before = shape_of(context, model), Initial(), "", 0.0
     else:
-        pretraining = context.once(pretraining_runs).get(model.name)
-        shape, initial, start, before = _initial_weights(context, model, pretraining, None)
+        shape, initial, start, before = _initial_weights(context, model)
     mixture = {corpus: str(Fraction(ratios.get(corpus, 0))) for corpus in question.corpora.sources}
     name = question.weights.phase
     return _spec(context, name, phase, shape, initial, mixture, before, seed), start
@@ -223,9 +221,10 @@ def _cells(question: Question) -> Iterator[tuple[float, int]]:
 
 
 def _initial_weights(
-    context: Context, model: ModelConfig, parent: PlannedRun | None, transfer: int | None
+    context: Context, model: ModelConfig, transfer: int | None = None
 ) -> tuple[Architecture, Initial, str, float]:
     """(shape, initial weights, their folder, last learning rate) for a continual run, from a run or a directory."""
+    parent = context.once(pretraining_runs).get(model.name)
     if parent is None and not context.manifest.tokenizer and published_shape(model.path):
         return shape_of(context, model), Initial("directory", fingerprint="not fetched"), str(model.path), 0.0
     if parent is None:

@@ -43,7 +43,7 @@ point's phase, r_first is r of the first phase, and s1_first is S1 at its end, o
 ratio: share of the domain; replay: share of general. N: non-embedding parameters in billions; D: tokens in billions;
 r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
 areas of the continual run's learning rates up to the step; *_pretrain: those of the run that it continued, at the step
-that it continued from, or of a pre-training run's own rates up to the step (`fitting.with_areas`, lambda = decay).
+that it continued from, or of a pre-training run's own rates up to the step (`fitting.with_areas`, lambda = DECAY).
 loss_before: loss of the same corpus at the run's step 0. bits_per_byte: the loss of a byte of text, which models of
 different tokenizers share (NaN in a study planned without its corpora). role: pretrain, fit, or confirm. A branch
 counts its steps and tokens from the start of the phase that it left a trunk in."""
@@ -53,8 +53,8 @@ TEXT = ("study", "run", "phase", "role", "model", "corpus", "variant")
 
 POWERS = ("s1_root", "s2_square")
 """Columns that follow `COLUMNS`, which tables of before 2026-11-25 lack: areas of powers of the learning rates."""
-POWERS_DECAY = 0.97
-"""Lambda of s2_square, which a fit replaces by its own: runs are chosen before there is a fit."""
+DECAY, POWERS_DECAY = 0.999, 0.97
+"""Lambda of s2, and of s2_square, which a fit replaces by its own: runs are chosen before there is a fit."""
 
 OPEN_S1 = 1e3
 """s1_pretrain of a model brought along, whose own schedule is not known: so much longer than any continual phase that
@@ -62,25 +62,25 @@ training which simply goes on is linear in S1. Its rho is taken as 1 for the gen
 study of such a model fits one number for it."""
 
 
-def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
-    """Read the points of every planned run that has some and write points.parquet; decay: lambda of S2.
+def collect(study: Study, general: str) -> pd.DataFrame:
+    """Read the points of every planned run that has some and write points.parquet.
 
     Raises:
         StudyError: no plan, no points at all, a damaged line in a points file, or a finished run that lost points.
     """
-    table = measured_points(study, study.read_plan(), general, decay)
-    _write(table, study.folder / "points.parquet", decay)
+    table = measured_points(study, study.read_plan(), general)
+    _write(table, study.folder / "points.parquet")
     return table
 
 
-def measured_points(study: Study, plan: list[PlannedRun], general: str, decay: float = 0.999) -> pd.DataFrame:
+def measured_points(study: Study, plan: list[PlannedRun], general: str) -> pd.DataFrame:
     """The table of `collect`, which raises the same, for runs of a plan as far as they are trained; writes nothing."""
     files = [(run.name, study.runs / run.name / "points.jsonl") for run in plan]
     points = _read_points(files, is_imported=any(run.imported for run in plan))
     refuse_lost_points(study, plan, points["run"].value_counts().to_dict())
     if points.empty:
         raise StudyError(f"{study.folder}: no points yet; run cptlaw train first")
-    table = with_specs(points, plan, general, decay)
+    table = with_specs(points, plan, general)
     table["study"] = study.folder.name
     table["bits_per_byte"] = table["loss"] / math.log(2) * table["corpus"].map(_tokens_per_byte(study))
     mixtures = sorted(column for column in map(str, table.columns) if column.startswith(("mixture.", "tokens.")))
@@ -89,7 +89,7 @@ def measured_points(study: Study, plan: list[PlannedRun], general: str, decay: f
     return table[[*COLUMNS, *POWERS, *variant, *phase, *mixtures]]
 
 
-def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str, decay: float = 0.999) -> pd.DataFrame:
+def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str) -> pd.DataFrame:
     """Points (run, step, tokens, corpus, loss) with those of `COLUMNS` that follow from the specs of their runs."""
     by_hash = {run.spec.hash: run for run in plan}
     trunks = {run.name: _trunk(run, by_hash) for run in plan}
@@ -101,7 +101,7 @@ def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str, decay
     table["tokens"] += table["run"].map({name: tokens for name, (_, tokens) in behind.items()}).fillna(0).astype(int)
     if any(run.spec.phases for run in plan):
         table = _with_phases(table, plan, general)
-    table = with_areas(table, rates := schedules(plan), decay)
+    table = with_areas(table, rates := schedules(plan), DECAY)
     table["s2_square"] = with_areas(table, rates, POWERS_DECAY)["s2_square"]
     if "mixture_phase" in table:
         table["s1_first"] = _area_of_the_first_mixture(table, plan, rates)
@@ -353,9 +353,9 @@ def _area_of_the_first_mixture(table: pd.DataFrame, plan: list[PlannedRun], rate
     return np.where(table["mixture_phase"] > 1, table["run"].map(at_change), table["s1"])
 
 
-def _write(table: pd.DataFrame, path: Path, decay: float) -> None:
+def _write(table: pd.DataFrame, path: Path) -> None:
     arrow = pa.Table.from_pandas(table, preserve_index=False)
-    points = {b"cptlaw.points": str(SCHEMA).encode(), b"cptlaw.decay": repr(decay).encode()}
+    points = {b"cptlaw.points": str(SCHEMA).encode(), b"cptlaw.decay": repr(DECAY).encode()}
     metadata = {**(arrow.schema.metadata or {}), **points}
     sink = io.BytesIO()
     parquet.write_table(arrow.replace_schema_metadata(metadata), sink, write_page_checksum=True)

@@ -85,10 +85,6 @@ class Target:
         known = {name: np.array([end[name] for end in ends]) for name in ends[0] if name not in ("N", "D")}
         return lambda D: {name: np.interp(D, steps * step, values) for name, values in known.items()}
 
-    def summed_rate(self, part: float) -> float:
-        """S1 after that part of its steps."""
-        return float(self.rates[: round(part * self.steps)].sum())
-
     @property
     def rates(self) -> np.ndarray:
         """Its learning rates (steps,)."""

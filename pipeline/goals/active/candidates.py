@@ -13,14 +13,7 @@ from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.plan.duration import START_SECONDS
 from pipeline.plan.runs import branch_run, continual_run, grid_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import (
-    candidate_peaks,
-    candidate_steps,
-    is_active,
-    peak_of,
-    rest_of_schedule,
-    with_peak,
-)
+from pipeline.question.design import candidate_peaks, candidate_steps, is_active, peak_of, rest_of_schedule, with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import ladder_names
 from pipeline.question.schema import LawConfig, Question

@@ -47,7 +47,7 @@ from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import is_active, schedules_of_peaks
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig, Question
-from pipeline.study.artifacts import Recommendation
+from pipeline.study.artifacts import Recommendation, read_if_there
 from pipeline.study.collect import measured_points, of_domain
 from pipeline.study.context import Context
 from pipeline.study.earlier import with_earlier
@@ -145,11 +145,8 @@ def next_round(context: Context, more: bool = False, recommended: Recommended | 
     study = context.study
     written, chosen = read_rounds(study), chosen_runs(context)
     points = None
-    if chosen.runs or not is_active(context.question):
-        plan = design_runs(context)
-        if any(study.state(run) != "done" for run in plan):
-            return None
-        points = _measured(context, plan)
+    if (chosen.runs or not is_active(context.question)) and (points := _points_of_all(context)) is None:
+        return None
     last = chosen.rounds[-1] if chosen.rounds else None
     known = [] if points is None else points["run"]
     if not more and last and last.stop and last.state == _state(context, known):
@@ -160,6 +157,12 @@ def next_round(context: Context, more: bool = False, recommended: Recommended | 
         return meanwhile[-1]
     write_rounds(study, [*written, added])
     return added
+
+
+def _points_of_all(context: Context) -> pd.DataFrame | None:
+    """The points of all runs for the fit; None while one is not done."""
+    plan = design_runs(context)
+    return _measured(context, plan) if all(context.study.state(run) == "done" for run in plan) else None
 
 
 def _measured(context: Context, runs: list[PlannedRun]) -> pd.DataFrame:
@@ -195,11 +198,10 @@ def is_answered(context: Context) -> bool:
     rounds = [one for one in chosen_runs(context).rounds if one.chosen and one.reason != CONFIRMATION]
     if not rounds or not rounds[-1].more:
         return True
-    study, plan = context.study, design_runs(context)
-    if not Recommendation.path(study).exists() or any(study.state(run) != "done" for run in plan):
+    answer, points = read_if_there(Recommendation, context.study), _points_of_all(context)
+    if answer is None or points is None:
         return False
-    fit_points = Recommendation.read(study).fit_points
-    return bool(fit_points) and are_all_fitted(fit_points, _measured(context, plan), context.question)
+    return bool(answer.fit_points) and are_all_fitted(answer.fit_points, points, context.question)
 
 
 def most_telling(context: Context) -> str:
@@ -229,14 +231,10 @@ def plan_lines(context: Context) -> list[str]:
 
 def _has_ended(context: Context, last: DesignRound) -> bool:
     """Whether the last round stopped the choosing, and nothing that decided has changed since."""
-    if last.stop is None:
-        return False
-    plan = design_runs(context)
-    if any(context.study.state(run) != "done" for run in plan):
-        return False
     # What is wrong with the points says the step that reads them.
     with contextlib.suppress(StudyError):
-        return last.state == _state(context, _measured(context, plan)["run"])
+        points = _points_of_all(context) if last.stop else None
+        return points is not None and last.state == _state(context, points["run"])
     return False
 
 

@@ -124,8 +124,9 @@ def mixture_changes(laws: AnsweringLaws, target: Target) -> list[RecommendedChan
     assert isinstance(of_domain, Fit)
     changes = []
     for at in question.goal.change_at:
+        summed_rate = float(target.rates[: round(at * target.steps)].sum())
         answer = mixture_change(
-            of_general, of_domain, target.summed_rate(at), question.goal.tolerance, target.before[general],
+            of_general, of_domain, summed_rate, question.goal.tolerance, target.before[general],
             general_at=target.columns(general, of_general),
             domain_at=target.columns(domain, of_domain),
         )  # fmt: skip

@@ -62,9 +62,7 @@ def _at_one_peak(laws: AnsweringLaws) -> Solution:
         drawn.append(weight * fit.predict_draws(frame) if len(fit.draws) else np.zeros((0, len(GRID))))
     count = min(map(len, drawn))
     ratio, low, high = estimate(
-        float(parabola_minima(GRID, curve[None])[0]),
-        parabola_minima(GRID, drawn[0][:count] + drawn[1][:count]),
-        LEVEL,
+        float(parabola_minima(GRID, curve[None])[0]), parabola_minima(GRID, drawn[0][:count] + drawn[1][:count]), LEVEL
     )
     for corpus, r in ((general, 1 - ratio), (domain, ratio)):
         fit = laws.fit(corpus)

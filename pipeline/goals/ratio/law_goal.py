@@ -287,9 +287,8 @@ class LawGoal(Goal):
             return "it was not fitted to the points that there are now"
         if answer.fits and context.fits_digest not in ("", answer.fits):
             return "the laws were fitted anew since"
-        planned, fitted = {run.name for run in context.plan}, set(points.loc[points["role"] == "fit", "run"])
-        gone = len(fitted - {*context.schedules}) if planned else 0
-        return f"{gone} of the {len(fitted)} runs behind it are not in the plan any more" if gone else ""
+        gone, fitted = len(_gone_runs(context)), points.loc[points["role"] == "fit", "run"].nunique()
+        return f"{gone} of the {fitted} runs behind it are not in the plan any more" if gone else ""
 
     def answer(self, context: Context) -> Recommendation:
         """The recommendation of a study. Raises StudyError: none, no mixture, of another question, or out of date."""
@@ -368,13 +367,15 @@ def _weight_lines(context: Context) -> Iterator[str]:
 
 def _refuse_other_runs(context: Context) -> None:
     """Raise StudyError where a run of the points is no longer in the plan, so that its learning rates are not known."""
-    points, planned = context.points, {run.name for run in context.plan}
-    if not planned or "role" not in points:
-        return
-    if gone := sorted({*points.loc[points["role"] == "fit", "run"]} - {*context.schedules}):
+    if gone := _gone_runs(context):
         folder = context.study.folder
         problem = f"{len(gone)} runs that are no longer in the plan, like {gone[0]}"
         raise StudyError(f"{folder}/points.parquet: {problem}; run cptlaw train {folder}, then cptlaw collect {folder}")
+
+
+def _gone_runs(context: Context) -> list[str]:
+    points = context.points
+    return sorted({*points.loc[points["role"] == "fit", "run"]} - {*context.schedules}) if context.plan else []
 
 
 def _refuse_phases(question: Question) -> None:

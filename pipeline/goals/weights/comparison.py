@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import stdtrit  # t.ppf of scipy.stats, which loads for half a second
 
+from fitting.answers.measured_optimum import mean_of_seeds
 from pipeline.goals.weights.artifacts import MethodResult, SpeedUp, WeightsConfirmation, WeightsRecommendation
 from pipeline.goals.weights.mixtures import average, domain_names, domain_values, measured, target_tokens
 from pipeline.study.context import Context
@@ -111,8 +111,5 @@ def _reached(curve: dict[int, float], goal: float) -> float | None:
 
 def _interval(values: np.ndarray) -> tuple[float, float | None, float | None]:
     """Mean and Student's t interval; a single value has none."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return mean, None, None
-    half = float(stdtrit(len(values) - 1, (1 + LEVEL) / 2) * np.std(values, ddof=1) / math.sqrt(len(values)))
-    return mean, mean - half, mean + half
+    mean, low, high = mean_of_seeds(values, LEVEL)
+    return (mean, low, high) if len(values) > 1 else (mean, None, None)

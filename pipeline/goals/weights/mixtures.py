@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -94,10 +93,6 @@ class Measured:
             rows.setdefault((name, int(step)), {})[corpus] = float(loss)
         return rows
 
-    def folder(self, run: PlannedRun) -> Path:
-        """Folder of a run."""
-        return self.study.runs / run.name
-
 
 def measured(context: Context) -> Measured:
     """The losses of a study's runs as collected; take it by `context.once`."""
@@ -118,7 +113,7 @@ def average(context: Context, losses: Mapping[str, float]) -> float:
     return sum(value * exp(losses[domain]) for domain, value in domain_values(context.question).items() if value)
 
 
-def exact_weights(weights: Mapping[str, float | Fraction], digits: int = 4) -> dict[str, Fraction]:
+def exact_weights(weights: Mapping[str, float | Fraction]) -> dict[str, Fraction]:
     """Weights as exact fractions that sum to 1; the largest weight takes the rounding error of the others.
 
     A float within 1e-12 of a short fraction becomes that fraction, so that equal weights stay equal.
@@ -128,17 +123,17 @@ def exact_weights(weights: Mapping[str, float | Fraction], digits: int = 4) -> d
     >>> [str(weight) for weight in exact_weights({"a": 1 / 3, "b": 2 / 3}).values()]
     ['1/3', '2/3']
     """
-    exact = {name: _exact(weight, 10**digits) for name, weight in weights.items()}
+    exact = {name: _exact(weight) for name, weight in weights.items()}
     largest = max(exact, key=lambda name: exact[name])
     exact[largest] += 1 - sum(exact.values())
     return exact
 
 
-def _exact(weight: float | Fraction, parts: int) -> Fraction:
+def _exact(weight: float | Fraction) -> Fraction:
     if isinstance(weight, Fraction):
         return weight
     short = Fraction(weight).limit_denominator(1000)
-    return short if abs(short - Fraction(weight)) < Fraction(1, 10**12) else Fraction(round(weight * parts), parts)
+    return short if abs(short - Fraction(weight)) < Fraction(1, 10**12) else Fraction(round(weight * 10_000), 10_000)
 
 
 def mixture_run(
