@@ -1,10 +1,13 @@
 """Workers that fork, for all tests of studies that train."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pipeline.question.schema import Question
+from pipeline.study.folder import Study
 from tests.processes import Forked
 
 
@@ -27,3 +30,18 @@ def few_positions(monkeypatch: pytest.MonkeyPatch) -> None:
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder without studies: in a clone there is one after make quickstart."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Question]:
+    """A confirmed study on losses from a known law, made once a process, to read."""
+    from tests.pipeline.show.report.report_study import whole_study  # It loads what few tests need.
+
+    return whole_study(tmp_path_factory.getbasetemp() / "report")
+
+
+@pytest.fixture
+def changeable(whole: tuple[Study, Question], tmp_path: Path) -> tuple[Study, Question]:
+    """A copy of that study, to change."""
+    made, question = whole
+    return Study(shutil.copytree(made.folder, tmp_path / made.folder.name)), question

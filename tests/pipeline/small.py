@@ -1,6 +1,7 @@
 """A small question on made-up text, its commands, and what tests wait for and expect of them."""
 
 import contextlib
+import dataclasses
 import json
 import signal
 import sys
@@ -12,6 +13,7 @@ from types import FrameType
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
 
 SMALL = [
@@ -54,6 +56,15 @@ def write_losses(study: Study, run: PlannedRun, losses: Iterable[tuple[int, str,
     ]
     (folder / "points.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "DONE").write_text("{}\n")
+
+
+def with_tokens(context: Context, tokens: int, *corpora: str) -> Context:
+    """The context with so many tokens to train on in some corpora, or in each."""
+    manifest = context.manifest
+    train = {"train": tokens, "validation": 1000}
+    short = {name: dataclasses.replace(manifest.corpora[name], tokens=train) for name in corpora or manifest.corpora}
+    manifest = dataclasses.replace(manifest, corpora={**manifest.corpora, **short})
+    return dataclasses.replace(context, given_manifest=manifest)
 
 
 def worker(study: Study, *names: str) -> list[str]:

@@ -1,9 +1,8 @@
 """Which steps are left, and how they are taken: for each domain, up to what is queued, with a report after failures."""
 
 import dataclasses
-import re
 import shutil
-from pathlib import Path
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +19,7 @@ from pipeline.study import collect
 from pipeline.study.artifacts import Machine, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError, question_yaml
-from tests.pipeline.show.report.report_study import long_corpora, whole_study
+from tests.pipeline.show.report.report_study import long_corpora
 from training.attempt import claim
 from training.run import Exit
 
@@ -29,11 +28,11 @@ ANSWER = ("fit", "recommend", "confirm", "report")
 
 
 @pytest.fixture
-def confirmed(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, few_positions) -> Context:
-    """A grid that is trained, answered and confirmed, in a copy to change."""
-    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
-    study = Study(shutil.copytree(made.folder, tmp_path / made.folder.name))
-    return context_in(study, dataclasses.replace(question, studies=str(tmp_path)))
+def confirmed(changeable, few_positions, monkeypatch: pytest.MonkeyPatch) -> Context:
+    """A grid that is trained, answered and confirmed."""
+    monkeypatch.setattr(Context, "is_prepared", True)
+    study, question = changeable
+    return context_in(study, dataclasses.replace(question, studies=str(study.folder.parent)))
 
 
 def context_in(study: Study, question: Question) -> Context:
@@ -43,26 +42,21 @@ def context_in(study: Study, question: Question) -> Context:
 
 
 def test_nothing_but_the_report_is_left_of_a_confirmed_study(confirmed: Context, monkeypatch) -> None:
-    assert next_steps(confirmed) == list(STEPS)  # Its corpora are nowhere.
-    monkeypatch.setattr(Context, "is_prepared", True)
-    assert next_steps(confirmed.fresh()) == ["report"]
+    assert next_steps(confirmed) == ["report"]
+    monkeypatch.setattr(Context, "is_prepared", False)
+    assert next_steps(confirmed.fresh()) == list(STEPS)
 
 
 @pytest.mark.parametrize(
     ("left", "name"), [("confirm", "confirmation.json"), ("fit", "recommendation.json"), ("collect", "points.parquet")]
 )
-def test_what_is_missing_is_made_again_with_all_behind_it(
-    confirmed: Context, left: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Context, "is_prepared", True)
+def test_what_is_missing_is_made_again_with_all_behind_it(confirmed: Context, left: str, name: str) -> None:
     (confirmed.study.folder / name).unlink()
-    assert next_steps(confirmed)[0] == left
-    assert next_steps(confirmed)[-1] == "report"
+    assert next_steps(confirmed) == list(STEPS)[list(STEPS).index(left) :]
     assert write_pages(confirmed)[0].exists()  # As far as there is something to show.
 
 
-def test_a_confirmation_of_another_answer_is_none(confirmed: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Context, "is_prepared", True)
+def test_a_confirmation_of_another_answer_is_none(confirmed: Context) -> None:
     answer = Recommendation.read(confirmed.study)
     ratio = (answer.mixture or {})[confirmed.question.corpora.domain]
     moved = {"general": 1 - ratio + 0.1, confirmed.question.corpora.domain: ratio - 0.1}
@@ -70,23 +64,17 @@ def test_a_confirmation_of_another_answer_is_none(confirmed: Context, monkeypatc
     assert next_steps(confirmed) == ["confirm", "report"]
 
 
-def test_another_question_is_planned_anew_and_an_open_run_trained(confirmed: Context, monkeypatch) -> None:
-    monkeypatch.setattr(Context, "is_prepared", True)
+def test_another_question_is_planned_anew_and_an_open_run_trained(confirmed: Context) -> None:
     other = dataclasses.replace(confirmed.question, bootstrap=7)
     assert next_steps(confirmed.asking(other))[0] == "plan"
-    goal = dataclasses.replace(confirmed.question.goal, tolerance=0.01)
-    asked = dataclasses.replace(confirmed.question, goal=goal)
     # Fits know nothing of the tolerance.
-    assert next_steps(context_in(confirmed.study, asked))[0] == "recommend"
+    assert next_steps(context_in(confirmed.study, _tolerating(0.01, confirmed).question))[0] == "recommend"
     run = next(run for run in confirmed.plan if run.role == "fit")
     (confirmed.study.runs / run.name / "DONE").unlink()
     assert next_steps(context_in(confirmed.study, confirmed.question))[0] == "train"
 
 
-def test_planning_another_question_says_what_changes_and_leaves_its_runs_out(
-    confirmed: Context, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(Context, "is_prepared", True)
+def test_planning_another_question_says_what_changes_and_leaves_its_runs_out(confirmed: Context, capsys) -> None:
     asked, (first, second) = confirmed.question, [run for run in confirmed.plan if run.role == "confirm"]
 
     def planned(**target: int) -> tuple[list[str], str]:
@@ -116,15 +104,13 @@ def test_planning_another_question_says_what_changes_and_leaves_its_runs_out(
 def _change_a_loss(context: Context) -> Context:
     points = context.points.copy()
     points.loc[points["role"] == "fit", "loss"] += 1e-6
-    collect._write(points, context.study.folder / "points.parquet", 0.999)
+    collect._write(points, context.study.folder / "points.parquet")
     return context.fresh()
 
 
-def _forget_a_fitted_point(context: Context) -> Context:
+def _miscount_the_fitted_points(context: Context) -> Context:
     for path in (context.study.folder / "fits").glob("*.json"):
-        path.write_text(
-            re.sub(r'"n_points": (\d+)', lambda found: f'"n_points": {int(found[1]) - 1}', path.read_text())
-        )
+        path.write_text(path.read_text().replace('"n_points": ', '"n_points": 1'))
     return context.fresh()
 
 
@@ -134,36 +120,25 @@ def _end_a_run_again(context: Context) -> Context:
     return context.fresh()
 
 
-def _allow_more(context: Context) -> Context:
-    goal = dataclasses.replace(context.question.goal, tolerance=0.2)
+def _tolerating(tolerance: float, context: Context) -> Context:
+    goal = dataclasses.replace(context.question.goal, tolerance=tolerance)
     return context.asking(dataclasses.replace(context.question, goal=goal))
 
 
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (
-            _change_a_loss,
-            "out of date: it was not fitted to the points that there are now; run cptlaw fit",
-        ),
-        (_forget_a_fitted_point, "out of date: the laws were fitted anew since; run cptlaw fit"),
-        (
-            _end_a_run_again,
-            "1 of the runs for the fit, like .*, ended since cptlaw collect; run cptlaw collect .*, cptlaw fit",
-        ),
-        (
-            _allow_more,
-            "answers goal.tolerance=.*, but goal.tolerance=0.2 is asked; give goal.tolerance=",
-        ),
+        (_change_a_loss, "out of date: it was not fitted to the points that there are now; run cptlaw fit"),
+        (_miscount_the_fitted_points, "out of date: the laws were fitted anew since; run cptlaw fit"),
+        (_end_a_run_again, "1 of the runs for the fit, .*, ended since cptlaw collect; run cptlaw collect .*"),
+        (partial(_tolerating, 0.2), "answers goal.tolerance=.*, but goal.tolerance=0.2 is asked; give goal.tolerance="),
     ],
 )
-def test_an_answer_that_is_out_of_date_is_not_confirmed(confirmed: Context, change, line: str, monkeypatch) -> None:
-    monkeypatch.setattr(Context, "is_prepared", True)
+def test_an_answer_that_is_out_of_date_is_not_confirmed(confirmed: Context, change, line: str) -> None:
     steps.plan(confirmed, Console(quiet=True))
     before = confirmed.study.plan_file.read_bytes()
-    with pytest.raises(StudyError, match=line) as error:
+    with pytest.raises(StudyError, match=f"^.*{line}.*$"):
         steps.confirm(change(confirmed), Console())
-    assert "\n" not in str(error.value)
     assert confirmed.study.plan_file.read_bytes() == before
 
 
@@ -198,9 +173,8 @@ def test_fits_of_other_points_do_not_answer(confirmed: Context) -> None:
 
 def test_points_without_a_run_for_the_fit_are_refused_in_one_line(confirmed: Context) -> None:
     confirmed.points["role"] = "pretrain"
-    with pytest.raises(StudyError, match="no point of a run for the fit; run cptlaw train") as error:
+    with pytest.raises(StudyError, match=r"^.*no point of a run for the fit; run cptlaw train.*$"):
         goal_of(confirmed.question).fit(confirmed, list)
-    assert "\n" not in str(error.value)
 
 
 def test_status_says_how_many_runs_are_running(confirmed: Context, capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,8 +131,7 @@ def test_a_mistake_names_the_key(override: str, message: str) -> None:
 @pytest.mark.slow
 def test_trunks_branches_and_transfer_points_train_end_to_end(texts: Path, tmp_path: Path) -> None:
     words = small_words(
-        texts,
-        tmp_path,
+        *(texts, tmp_path),
         *("model=qwen2-0.05m", "mixture.domain_ratio=[0.5]", "pretrain.steps=12", "transfer_steps=[6,12]"),
         *("schedule@pretrain.schedule=constant", "schedule@target.schedule=constant"),
         "pretrain.branches=[{step: 6, steps: 4, schedule: {pieces: [{shape: linear, end: 0.1}]}}]",
@@ -157,10 +156,9 @@ def test_trunks_branches_and_transfer_points_train_end_to_end(texts: Path, tmp_p
 
 def test_a_variant_that_trains_nothing_of_its_own_is_named() -> None:
     same = "variants.same={continual: {steps: 300}}"
-    question = read_question(
-        ["experiment=quickstart", "mixture=ratios", same, "variants.short={continual: {steps: 60}}"]
+    words = ["experiment=quickstart", "mixture=ratios", "variants.short={continual: {steps: 60}}"]
+    named, none = (
+        variant_note(planned_runs(estimate(one)), one) for one in map(read_question, ([*words, same], words))
     )
-    plan = planned_runs(estimate(question))
-    assert variant_note(plan, question).startswith("variants: nothing is trained for same: each run is one of")
-    without = read_question(["experiment=quickstart", "mixture=ratios", "variants.short={continual: {steps: 60}}"])
-    assert variant_note(planned_runs(estimate(without)), without) == ""
+    assert named.startswith("variants: nothing is trained for same: each run is one of")
+    assert none == ""

@@ -1,6 +1,5 @@
 """Corpora from the command line: presets on real text, validation sets from models, mistakes in one line each."""
 
-import dataclasses
 import json
 import os
 import re
@@ -18,11 +17,10 @@ from pipeline.plan.token_supply import supply_problems
 from pipeline.plan.write import write_plan
 from pipeline.question.data import same_texts
 from pipeline.question.messages import ConfigError
-from pipeline.question.schema import Question
 from pipeline.steps import next_steps
-from pipeline.study.context import Context, context_of
+from pipeline.study.context import context_of
 from pipeline.study.folder import Study
-from tests.pipeline.small import refused, small_words
+from tests.pipeline.small import refused, small_words, with_tokens
 from training.corpora.manifest import Manifest
 from training.corpora.readers import open_reader
 
@@ -77,13 +75,11 @@ def test_sources_are_read_from_the_folder_and_the_question(tmp_path: Path) -> No
 
 
 def test_all_mistakes_are_reported_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "experiment=own",
-        f"studies={tmp_path}",
-        "corpora.sources.general.path=/none",
+    words = ["experiment=own", f"studies={tmp_path}", "corpora.sources.general.path=/none"]
+    words += [
         "corpora.validation=/nowhere",
+        "corpora.sources.domain={kind: web, min_characters: -1, where: {lang: '('}}",
     ]
-    words += ["corpora.sources.domain={kind: web, min_characters: -1, where: {lang: '('}}"]
     assert run(["prepare", *words]) == 3
     lines = capsys.readouterr().err.strip().splitlines()
     assert [line.split(":")[0].removeprefix("corpora.") for line in lines] == [
@@ -100,7 +96,6 @@ def test_a_progress_bar_is_for_terminals_only() -> None:
         assert bar is None
     console = Console(force_terminal=True, record=True, width=100)
     with progress_bar(console) as bar:
-        assert bar is not None
         bar("law", 12_000_000, 0.25)
         bar("stream", 3_000_000, None)
     shown = console.export_text()
@@ -210,18 +205,18 @@ def test_confirming_with_other_corpora_than_the_plan_has_is_refused(texts: Path,
 
 
 def test_text_that_is_too_short_names_the_key_of_each_length_at_once() -> None:
-    question = read_question(["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"])
-    active = with_tokens(question, 400_000)
+    words = ["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"]
+    question = read_question(words)
     with pytest.raises(ConfigError) as refused_plan:
-        goal_of(question).runs(active)
+        goal_of(question).runs(with_tokens(estimate(question), 400_000))
     keys = [re.findall(r"fewer steps \((\S+)=(\d+)\)", line) for line in refused_plan.value.lines]
     assert [key for ((key, _),) in keys] == ["pretrain.steps", "target.steps", "target.steps"]
     given = [f"{key}={min(int(of) for ((other, of),) in keys if other == key)}" for ((key, _),) in keys[:2]]
-    words = ["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"]
     fewer = read_question([*words, *given])
-    assert goal_of(fewer).runs(with_tokens(fewer, 400_000))
+    assert goal_of(fewer).runs(with_tokens(estimate(fewer), 400_000))
     slow = read_question([*words, "mixture.domain_ratio=[0.5]", "variants.slow={continual: {steps: 900}}"])
-    lines = list(supply_problems(grid_runs(estimate(slow)), with_tokens(slow, 400_000)))
+    context = estimate(slow)
+    lines = list(supply_problems(grid_runs(context), with_tokens(context, 400_000)))
     assert any("(variants.slow.continual.steps=312)" in line for line in lines)
 
 
@@ -232,20 +227,9 @@ def test_corpora_of_the_same_text_are_noted(tmp_path: Path, capsys: pytest.Captu
     words = ["experiment=own", f"data={tmp_path}/data", f"studies={tmp_path}"]
     same = [*words, f"{both[0]}{tmp_path}/prose", f"{both[1]}{tmp_path}/prose/"]
     (line,) = same_texts(read_question(same))
-    assert re.match(
-        r"note: corpora\.sources\.\w+ and corpora\.sources\.\w+ are the same text, .*/prose/?: no ratio", line
-    )
+    corpus = r"corpora\.sources\.\w+"
+    assert re.match(rf"note: {corpus} and {corpus} are the same text, .*/prose/?: no ratio", line)
     assert run(["plan", *same]) == 0
     assert line in capsys.readouterr().out
     others = (f"{both[1]}{tmp_path}/law.jsonl", "corpora.sources.domain.where={lang: [en]}")
     assert [[*same_texts(read_question([*same, other]))] for other in others] == [[], []]
-
-
-def with_tokens(question: Question, tokens: int) -> Context:
-    """The context of a question before prepare, with so many tokens to train on in each corpus."""
-    context = estimate(question)
-    short = {
-        name: dataclasses.replace(corpus, tokens={"train": tokens, "validation": 1000})
-        for name, corpus in context.manifest.corpora.items()
-    }
-    return dataclasses.replace(context, given_manifest=dataclasses.replace(context.manifest, corpora=short))

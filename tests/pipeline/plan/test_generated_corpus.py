@@ -36,9 +36,7 @@ def generated_words(texts: Path, folder: Path, model: Path | None, *more: str) -
     return [*words, *brought, "ladder=[]", *keys, *more]
 
 
-def test_a_model_without_its_corpus_is_prepared_and_planned(
-    texts: Path, tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_without_its_corpus_is_prepared_and_planned(texts: Path, tmp_path: Path, model: Path, capsys) -> None:
     words = generated_words(texts, tmp_path, model)
     assert run(["plan", *words]) == 0, capsys.readouterr().err
     line = "general: the model has yet to write 3,000 of 3,000 tokens: prepare measures the time in its first 5 s"
@@ -92,16 +90,12 @@ def test_the_folder_of_other_questions_keeps_its_name(texts: Path, tmp_path: Pat
         ("where={language: [en]}", "corpora.sources.general.where: {'language': ['en']}; generated has no columns"),
     ],
 )
-def test_a_mistake_is_one_line(
-    texts: Path, tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], override: str, line: str
-) -> None:
+def test_a_mistake_is_one_line(texts: Path, tmp_path: Path, model: Path, capsys, override: str, line: str) -> None:
     words = generated_words(texts, tmp_path, model, f"{GENERAL}{override}")
     assert refused(["prepare", *words], capsys).startswith(line)
 
 
-def test_a_question_without_a_model_directory_is_refused(
-    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_question_without_a_model_directory_is_refused(texts: Path, tmp_path: Path, capsys) -> None:
     line = "corpora.sources.general.generated.model: null, and model.path too; give the base model, model=local"
     for verb in ("plan", "prepare"):
         assert refused([verb, *generated_words(texts, tmp_path, None)], capsys).startswith(line)

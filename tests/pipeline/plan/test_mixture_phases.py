@@ -1,6 +1,7 @@
 """A mixture that changes along the schedule, from its keys to collected points and what the laws read of them."""
 
 import dataclasses
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,11 +19,10 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.phases import describe_phases, mixtures_of, phase_lengths, pieces
 from pipeline.question.schema import PhaseConfig
 from pipeline.question.schema.training import MixturePhaseConfig, ScheduleConfig
-from pipeline.study.collect import collect, read_points, schedules
+from pipeline.study.collect import DECAY, collect, read_points, schedules
 from pipeline.study.fitted_points import selected
 from pipeline.study.folder import Study
-from tests.pipeline.small import write_losses
-from tests.training.runs import losses_of, trained
+from tests.pipeline.small import study_in, with_tokens, write_losses
 from training.corpora.manifest import PreparedCorpus
 from training.evaluation_steps import evaluation_steps
 from training.schedule import Piece, learning_rates
@@ -86,32 +86,24 @@ def test_the_schedules_of_phases_follow_each_other() -> None:
     runs = planned(f"continual.phases=[{stable}, {decay}]")
     switched = runs[-1]
     before, peak = switched.spec.learning_rate_before, read_question(QUESTION).target.peak_learning_rate
-    expected = [
-        *(before + (peak - before) * np.arange(1, 7) / 6),
-        *np.full(18, peak),
-        *(peak * (1 - np.arange(1, 7) / 6)),
-    ]
+    part = np.arange(1, 7) / 6
+    expected = [*(before + (peak - before) * part), *np.full(18, peak), *(peak * (1 - part))]
     rates = learning_rates(switched.spec.schedule, 30, before)
     np.testing.assert_allclose(rates, expected, atol=1e-15)
     np.testing.assert_array_equal(schedules(runs)[switched.name].rates, rates)
 
 
-def test_one_phase_given_explicitly_has_the_losses_of_none(spec, manifest, tmp_path: Path) -> None:
+def test_one_phase_given_explicitly_is_as_none() -> None:
     chain = ScheduleConfig([Piece("linear", end=1.0, share=0.15), Piece("cosine", end=0.1)])
-    plain = PhaseConfig(steps=spec.steps, schedule=chain)
+    plain, corpora = PhaseConfig(steps=20, schedule=chain), read_question(QUESTION).corpora
     given = dataclasses.replace(plain, schedule=ScheduleConfig(), phases=[MixturePhaseConfig(schedule=chain)])
-    question = read_question(QUESTION)
-    assert mixtures_of(given, question.corpora, Fraction(1, 4)) == mixtures_of(plain, question.corpora, Fraction(1, 4))
-    one, other = (
-        losses_of(trained(dataclasses.replace(spec, schedule=pieces(phase)), manifest, tmp_path / name))
-        for name, phase in (("plain", plain), ("given", given))
-    )
-    assert one == other
+    assert mixtures_of(given, corpora, Fraction(1, 4)) == mixtures_of(plain, corpora, Fraction(1, 4))
+    np.testing.assert_array_equal(*(learning_rates(pieces(phase), 20, 3e-3) for phase in (plain, given)))
 
 
 def test_the_supply_is_that_of_all_phases() -> None:
     question = read_question([*QUESTION, f"continual.phases={SWITCH}"])
-    (_, *runs), manifest = planned(f"continual.phases={SWITCH}"), estimate(question).manifest
+    _, *runs = planned(f"continual.phases={SWITCH}")
     decay = "[{step: 24, steps: 12, schedule: {pieces: [{shape: linear, end: 0.0}]}}]"
     with_branches = planned(f"continual.phases={SWITCH}", f"continual.branches={decay}")
     (branch,) = [run for run in with_branches if "code0.5to0.7" in run.name and run.spec.initial.moments]
@@ -119,23 +111,22 @@ def test_the_supply_is_that_of_all_phases() -> None:
     for plan, sequences in ((runs, 192 + 68), ([*runs, branch], 192 + 135)):
         needed = sequences * LENGTH
         for tokens in (needed + 1, needed):
-            text = PreparedCorpus("", "", "", {"train": tokens, "validation": 1}, {}, {})
-            short = dataclasses.replace(manifest, corpora={**manifest.corpora, "code": text})
-            lines = list(supply_problems(plan, dataclasses.replace(estimate(question), given_manifest=short)))
+            lines = list(supply_problems(plan, with_tokens(estimate(question), tokens, "code")))
             assert [f"would read {needed:,}" in line for line in lines] == [True] * (tokens == needed)
 
 
-def with_tokens(tmp_path: Path, tokens: int) -> list[str]:
+def prepared(tmp_path: Path, tokens: int) -> list[str]:
     """Overrides of a question whose corpora are prepared and have so many tokens each."""
     words = [*QUESTION, f"data={tmp_path}", "mixture.domain_ratio=[0.5]"]
-    question = read_question(words)
-    one = {"train": 1, "validation": 1}
+    question, one = read_question(words), {"train": 1, "validation": 1}
     text = PreparedCorpus("", "", "", {"train": tokens, "validation": 1}, one, one)
     data_folder(question).mkdir(parents=True)
     dataclasses.replace(estimate(question).manifest, corpora={"general": text, "code": text}).write()
     return words
 
 
+LENGTHLESS = "continual.phases[{}], continual.phases[{}]: without steps and share"
+NO_MIXTURE = [f"continual.phases[1].mixture{line}" for line in (".cod: not a corpus", ": its ratios sum to 1.1")]
 TOO_LONG = "continual.phases: its phases take 40 steps"
 SUPPLY = "continual.phases: code has 29,952 tokens, they read 36,864"
 """Of 20 steps at .9, whatever else is read."""
@@ -146,76 +137,81 @@ SUPPLY = "continual.phases: code has 29,952 tokens, they read 36,864"
     [
         ("[1.5]", "{}", ["mixture.domain_ratio: 1.5", SUPPLY]),
         ("[0.5]", "{domain_ratio: nan}", ["continual.phases[1].domain_ratio: nan", SUPPLY]),
-        (
-            "[0.0]",
-            "{domain_ratio: 0.9}, {domain_ratio: 0.9}",
-            ["continual.phases[1], continual.phases[2]: without steps and share", SUPPLY],
-        ),
-        (
-            "[0.5]",
-            "{steps: 20, mixture: {general: 0.5, cod: 0.6}}",
-            [
-                "continual.phases[1].mixture.cod: not a corpus",
-                "continual.phases[1].mixture: its ratios sum to 1.1",
-                TOO_LONG,
-                SUPPLY,
-            ],
-        ),
+        ("[0.0]", "{domain_ratio: 0.9}, {domain_ratio: 0.9}", [LENGTHLESS.format(1, 2), SUPPLY]),
+        ("[0.5]", "{steps: 20, mixture: {general: 0.5, cod: 0.6}}", [*NO_MIXTURE, TOO_LONG, SUPPLY]),
     ],
 )
 def test_the_supply_is_asked_beside_other_mistakes(tmp_path: Path, ratio: str, others: str, lines: list[str]) -> None:
-    words = [*with_tokens(tmp_path, 30_000), f"mixture.domain_ratio={ratio}"]
-    assert mistakes(*words, f"continual.phases=[{{steps: 20, domain_ratio: 0.9}}, {others}]") == lines
+    words = [*prepared(tmp_path, 30_000), f"mixture.domain_ratio={ratio}"]
+    found = mistakes(*words, f"continual.phases=[{{steps: 20, domain_ratio: 0.9}}, {others}]")
+    assert [line.split(";")[0] for line in found] == lines
     # Not what may suffice, once the other mistake is mended.
-    assert SUPPLY not in mistakes(*words, f"continual.phases=[{{steps: 16, domain_ratio: 0.9}}, {others}]")
+    assert SUPPLY not in str(mistakes(*words, f"continual.phases=[{{steps: 16, domain_ratio: 0.9}}, {others}]"))
 
 
-def mistakes(*words: str) -> list[str]:
-    """The lines of a question, up to what is allowed."""
+def mistakes(*words: str, question: Sequence[str] = QUESTION) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        read_question([*QUESTION, *words])
-    return [line.split(";")[0] for line in caught.value.lines]
+        read_question([*question, *words])
+    return caught.value.lines
+
+
+CONSTANT = "schedule: {pieces: [{shape: constant}]}"
 
 
 @pytest.mark.parametrize(
-    ("phases", "line"),
+    ("phases", "lines"),
     [
-        ("[{steps: 31}, {domain_ratio: 0.5}]", "phases: its phases take 31 steps; allowed: at most 30"),
-        ("[{steps: 10}, {steps: 10}]", "phases: its phases take 20 steps; allowed: 30, the run's"),
-        ("[{}, {}]", "continual.phases[0], continual.phases[1]: without steps and share"),
-        ("[{share: 0.8}, {share: 0.18}]", "continual.phases: its shares sum to 0.98; allowed: 1, but for rounding"),
-        ("[{share: 0.8}, {share: 0.22}]", "continual.phases: its shares sum to 1.02; allowed: 1, but for rounding"),
-        ("[{steps: 24}, {share: 0.18}]", "continual.phases: its phases take 29.4 steps; allowed: 30, the run's"),
-        ("[{share: 0.001, domain_ratio: 0.9}, {}]", "continual.phases[0].share: 0.001 is 0 of 30 steps; allowed: 1"),
-        ("[{share: 0.999}, {share: 0.001}]", "continual.phases[1].share: 0.001 is 0 of 30 steps; allowed: 1"),
+        ("[{steps: 31}, {domain_ratio: 0.5}]", ["continual.phases: its phases take 31 steps; allowed: at most 30"]),
+        ("[{steps: 10}, {steps: 10}]", ["continual.phases: its phases take 20 steps; allowed: 30, the run's"]),
+        ("[{steps: 24}, {share: 0.18}]", ["continual.phases: its phases take 29.4 steps; allowed: 30, the run's"]),
+        ("[{share: 0.8}, {share: 0.18}]", ["continual.phases: its shares sum to 0.98; allowed: 1, but for rounding"]),
+        ("[{share: 0.8}, {share: 0.22}]", ["continual.phases: its shares sum to 1.02; allowed: 1, but for rounding"]),
+        ("[{share: 0.001, domain_ratio: 0.9}, {}]", ["continual.phases[0].share: 0.001 is 0 of 30 steps; allowed: 1"]),
+        ("[{share: 0.999}, {share: 0.001}]", ["continual.phases[1].share: 0.001 is 0 of 30 steps; allowed: 1"]),
+        ("[{steps: 3, share: 0.5}, {}]", ["continual.phases[0]: has steps 3 and share 0.5; allowed: one of them"]),
+        ("[{steps: 0}, {}]", ["continual.phases[0].steps: 0; allowed: 1 to"]),
+        ("[{share: nan}, {}]", ["continual.phases[0].share: nan; allowed: above 0, up to 1"]),
+        ("[{domain_ratio: nan}]", ["continual.phases[0].domain_ratio: nan; allowed: 0 to 1"]),
         (
-            "[{steps: 10}, {schedule: {pieces: [{shape: constant, steps: 40}]}}, {}]",
-            "continual.phases[1].schedule: its pieces take 40 steps; allowed: at most 30",
+            "[{mixture: {code: 1.5, general: -0.5}}]",
+            ["continual.phases[0].mixture.code: 1.5; allowed: 0 to 1", "continual.phases[0].mixture.general: -0.5"],
         ),
-        ("[{steps: 3, share: 0.5}, {}]", "continual.phases[0]: has steps 3 and share 0.5; allowed: one of them"),
-        ("[{steps: 0}, {}]", "continual.phases[0].steps: 0; allowed: 1 to"),
-        ("[{share: 1.5}, {}]", "continual.phases[0].share: 1.5; allowed: above 0, up to 1"),
-        ("[{share: nan}, {}]", "continual.phases[0].share: nan; allowed: above 0, up to 1"),
-        ("[{domain_ratio: nan}]", "continual.phases[0].domain_ratio: nan; allowed: 0 to 1"),
-        ("[{mixture: {code: 1.5, general: -0.5}}]", "continual.phases[0].mixture.code: 1.5; allowed: 0 to 1"),
         (
             "[{domain_ratio: 0.5, mixture: {code: 1.0}}]",
-            "continual.phases[0]: has domain_ratio 0.5 and mixture {'code': 1.0}; allowed: one of them",
+            ["continual.phases[0]: has domain_ratio 0.5 and mixture {'code': 1.0}; allowed: one of them"],
         ),
         (
-            "[{share: 0.5}, {schedule: {pieces: [{shape: constant}]}}]",
-            "continual.phases[0].schedule: empty, that of continual.phases[1] is not",
+            f"[{{steps: 10}}, {{{CONSTANT.replace('constant', 'constant, steps: 40')}}}, {{}}]",
+            [
+                LENGTHLESS.format(1, 2),
+                "continual.phases[0].schedule: empty, that of continual.phases[1] is not",
+                "continual.phases[1].schedule: its pieces take 40 steps; allowed: at most 30",
+            ],
         ),
+        (f"[{{share: 0.5}}, {{{CONSTANT}}}]", ["continual.phases[0].schedule: empty, that of continual.phases[1] is"]),
         (
-            "[{schedule: {pieces: [{shape: constant, steps: 40}]}}]",
-            "continual.phases[0].schedule: its pieces take 40 steps; allowed: 30, the run's",
+            f"[{{{CONSTANT.replace('constant', 'constant, steps: 40')}}}]",
+            ["continual.phases[0].schedule: its pieces take 40 steps; allowed: 30, the run's"],
+        ),
+        # One mistake hides no other.
+        ("[{}, {}]", [LENGTHLESS.format(0, 1)]),
+        ("[{steps: 40}, {share: 1.5}]", ["continual.phases[1].share: 1.5; allowed: above 0, up to 1", TOO_LONG]),
+        ("[{steps: 20}, {share: 1.5}]", ["continual.phases[1].share: 1.5"]),
+        ("[{steps: 25}, {share: 0.5}, {}, {}]", [LENGTHLESS.format(2, 3), TOO_LONG]),
+        (
+            "[{steps: 0}, {steps: 40}, {}, {steps: 3, share: 0.5}]",
+            ["continual.phases[0].steps: 0", "continual.phases[3]: has steps 3 and share 0.5", TOO_LONG],
+        ),
+        # How long each of two phases without a length is, is unknown: 20 steps of pieces may be right.
+        (
+            f"[{{steps: 10, {CONSTANT}}}, {{{CONSTANT.replace('constant', 'constant, steps: 15')}}}, {{{CONSTANT}}}]",
+            [LENGTHLESS.format(1, 2)],
         ),
     ],
 )
-def test_a_mistake_names_the_key(phases: str, line: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        read_question([*QUESTION, f"continual.phases={phases}"])
-    assert line in str(caught.value)
+def test_each_mistake_is_a_line_that_names_its_key(phases: str, lines: list[str]) -> None:
+    found = mistakes(f"continual.phases={phases}")
+    assert [line[: len(start)] for line, start in zip(found, lines, strict=True)] == lines
 
 
 @pytest.mark.parametrize("share", ["0.333", "0.33"])
@@ -225,42 +221,21 @@ def test_shares_may_be_rounded(share: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("phases", "lines"),
+    ("question", "line"),
     [
-        ("[{steps: 40}, {share: 1.5}]", ["continual.phases[1].share: 1.5", TOO_LONG]),
-        ("[{steps: 20}, {share: 1.5}]", ["continual.phases[1].share: 1.5"]),
+        ([*QUESTION[:2], "pretrain.phases=[{}]"], "pretrain.phases: 1; allowed: none, give them in continual.phases"),
         (
-            "[{steps: 25}, {share: 0.5}, {}, {}]",
-            ["continual.phases[2], continual.phases[3]: without steps and share", TOO_LONG],
+            [*QUESTION[:2], "design=active", f"continual.phases={SWITCH}"],
+            "continual.phases: given with runs chosen round by round",
         ),
-        (
-            "[{steps: 0}, {steps: 40}, {}, {steps: 3, share: 0.5}]",
-            ["continual.phases[0].steps: 0", "continual.phases[3]: has steps 3 and share 0.5", TOO_LONG],
-        ),
-        # How long each of two phases without a length is, is unknown: 20 steps of pieces may be right.
-        (
-            "[{steps: 10, schedule: {pieces: [{shape: constant}]}},"
-            " {schedule: {pieces: [{shape: constant, steps: 15}]}}, {schedule: {pieces: [{shape: constant}]}}]",
-            ["continual.phases[1], continual.phases[2]: without steps and share"],
-        ),
-    ],
-)
-def test_one_mistake_in_the_lengths_hides_no_other(phases: str, lines: list[str]) -> None:
-    assert mistakes(f"continual.phases={phases}") == lines
-
-
-def test_where_phases_have_no_place_a_line_says_so() -> None:
-    for words, line in (
-        (["pretrain.phases=[{}]"], "pretrain.phases: 1; allowed: none, give them in continual.phases"),
-        (["design=active", f"continual.phases={SWITCH}"], "continual.phases: given with runs chosen round by round"),
         (
             ["experiment=autoscale-small", f"continual.phases={SWITCH}"],
             "continual.phases: 2 with goal.kind=weights; allowed: none",
         ),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            read_question([*QUESTION[:2], *words] if "experiment" not in words[0] else words)
-        assert line in str(caught.value)
+    ],
+)
+def test_where_phases_have_no_place_a_line_says_so(question: list[str], line: str) -> None:
+    assert line in "\n".join(mistakes(question=question))
 
 
 @pytest.fixture(scope="module")
@@ -276,16 +251,12 @@ def switched(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     for run in plan:
         steps = evaluation_steps(run.spec.evaluation, run.spec.steps)
         write_losses(study, run, [(step, name, 4 - step / 50) for step in steps for name in run.spec.corpora])
-    collect(study, "general", decay=0.9)
+    collect(study, "general")
     return words
 
 
-def study_of(words: list[str]) -> Study:
-    return Study(Path(next(word for word in words if word.startswith("studies="))[8:]) / "switched")
-
-
 def test_points_have_the_ratio_of_their_phase_and_the_tokens_so_far(switched: list[str]) -> None:
-    table = read_points(study_of(switched))
+    table = read_points(study_in(switched, "switched"))
     (name,) = {name for name in table["run"] if "code0.1to0.7" in name}
     own = table[table["run"] == name].set_index(["corpus", "step"])
     for corpus, ratio in (("general", 0.9), ("code", 0.1)):
@@ -308,12 +279,12 @@ def test_points_have_the_ratio_of_their_phase_and_the_tokens_so_far(switched: li
 
 
 def test_the_areas_are_those_of_the_whole_schedule(switched: list[str]) -> None:
-    study = study_of(switched)
+    study = study_in(switched, "switched")
     table, plan = read_points(study), study.read_plan()
     (run,) = [run for run in plan if "code0.1to0.7" in run.name]
     rows = table[(table["run"] == run.name) & (table["corpus"] == "code")].set_index("step")
     before = run.spec.learning_rate_before
-    s1, s2 = areas(learning_rates(run.spec.schedule, 30, before), 0.9, before)
+    s1, s2 = areas(learning_rates(run.spec.schedule, 30, before), DECAY, before)
     assert rows["s1"].loc[[24, 30]].tolist() == pytest.approx([s1[23], s1[29]])
     assert rows["s2"].loc[[24, 30]].tolist() == pytest.approx([s2[23], s2[29]])
     assert rows["s1_first"].loc[[3, 24, 27, 30]].tolist() == pytest.approx([s1[2], s1[23], s1[23], s1[23]])
@@ -326,12 +297,12 @@ def test_a_study_of_one_mixture_has_the_columns_of_before(switched: list[str], t
     study.write_plan(planned_runs(estimate(question)))
     for run in study.read_plan():
         write_losses(study, run, [(0, name, 4.0) for name in run.spec.corpora])
-    added = {*read_points(study_of(switched)).columns} - {*collect(study, "general").columns}
+    added = {*read_points(study_in(switched, "switched")).columns} - {*collect(study, "general").columns}
     assert added == {"mixture_phase", "r_first", "s1_first", "tokens.general", "tokens.code"} | {"variant"}
 
 
 def test_laws_read_each_run_up_to_its_change_and_fit_says_so(switched: list[str], capsys) -> None:
-    study = study_of(switched)
+    study = study_in(switched, "switched")
     table = read_points(study)
     fitted = selected(table, "code", read_question(QUESTION).law["chinchilla"])
     assert fitted.groupby(fitted["run"].str.contains("to0.7"))["step"].max().to_dict() == {False: 30, True: 24}
@@ -354,7 +325,9 @@ def test_answers_are_about_one_mixture(switched: list[str], capsys: pytest.Captu
         assert line in capsys.readouterr().err
     question = read_question(switched)
     with pytest.raises(ConfigError, match=line):
-        goal_of(question).confirmation_runs(dataclasses.replace(estimate(question), study=study_of(switched)))
+        goal_of(question).confirmation_runs(
+            dataclasses.replace(estimate(question), study=study_in(switched, "switched"))
+        )
 
 
 def test_the_plan_describes_the_phases(switched: list[str]) -> None:

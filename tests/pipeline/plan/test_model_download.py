@@ -34,12 +34,10 @@ from training.model import build_model, model_from_directory
 from training.spec import SpecError
 
 gguf = pytest.importorskip("gguf")
-KINDS = {
-    str: gguf.GGUFValueType.STRING,
-    float: gguf.GGUFValueType.FLOAT32,
-    int: gguf.GGUFValueType.UINT32,
-    bool: gguf.GGUFValueType.BOOL,
-}
+KIND = gguf.GGUFValueType
+KINDS = {str: KIND.STRING, float: KIND.FLOAT32, int: KIND.UINT32, bool: KIND.BOOL}
+OWN = ("model=", "ladder=", "corpora.tokenizer")
+"""Keys of the small question that a base model has of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +126,7 @@ def test_a_gguf_file_becomes_a_directory_whose_token_between_documents_was_measu
     assert (folder / NOTE).stat().st_mtime_ns == before
 
     own = ["model=local", f"model.path={folder}", "ladder=[]"]
-    words = small_words(texts, tmp_path, *own, without=("model=", "ladder=", "corpora.tokenizer"))
+    words = small_words(texts, tmp_path, *own, without=OWN)
     question = read_question(words)
     manifest = prepare_corpora(question, lambda _: None)
     assert manifest.store("general").meta.end_of_text == 0
@@ -144,19 +142,13 @@ def test_a_gguf_file_becomes_a_directory_whose_token_between_documents_was_measu
         prepare_corpora(missing, lambda _: None)
 
 
-def test_a_directory_is_used_where_it_is_with_the_key_that_it_needs(
-    brought: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_directory_is_used_where_it_is_with_the_key_that_it_needs(brought: Path, tmp_path: Path, capsys) -> None:
     assert run(["model", str(brought), f"data={tmp_path}"]) == 0
     shown = capsys.readouterr().out
     assert f"model=local model.path={brought}" in shown
     assert f'corpora.tokenizer.separator="{END_OF_TEXT}"' in shown
     assert not list(tmp_path.iterdir())
     assert examine(brought, "", "").perplexity[END_OF_TEXT] < 0.9 * examine(brought, "", "").perplexity[END_OF_TURN]
-
-
-def copied(folder: Path, to: Path) -> Path:
-    return Path(shutil.copytree(folder, to))
 
 
 def test_bad_models_are_one_line_and_leave_nothing(
@@ -175,19 +167,18 @@ def test_bad_models_are_one_line_and_leave_nothing(
     assert "not a GGUF file" in line(tmp_path / "text.gguf")
     assert "nowhere.gguf: no such folder" in line(tmp_path / "nowhere.gguf")
 
-    model = model_from_directory(brought, "eager")
+    model, broken = model_from_directory(brought, "eager"), tmp_path / "nan.gguf"
     with torch.no_grad():
         model.model.layers[0].mlp.up_proj.weight[1, 2] = np.nan
-    write_gguf(tmp_path / "nan.gguf", model, brought)
-    wrong = "model.layers.0.mlp.up_proj.weight: 1 of 2,048 values are NaN or infinite"
-    assert f"{tmp_path / 'nan.gguf'}: {wrong}" in line(tmp_path / "nan.gguf")
+    write_gguf(broken, model, brought)
+    assert f"{broken}: model.layers.0.mlp.up_proj.weight: 1 of 2,048 values are NaN or infinite" in line(broken)
 
-    other = copied(brought, tmp_path / "other")
+    other = shutil.copytree(brought, tmp_path / "other")
     for kept in train_tokenizer(PLAIN_ENGLISH, 310, tmp_path / "bpe").iterdir():
         shutil.copy(kept, other)
     assert "the tokenizer has 310 token ids, the embedding 301 rows" in line(other)
 
-    quantised = copied(brought, tmp_path / "quantised")
+    quantised = shutil.copytree(brought, tmp_path / "quantised")
     config = json.loads((quantised / "config.json").read_text()) | {"quantization_config": {"quant_method": "gptq"}}
     (quantised / "config.json").write_text(json.dumps(config))
     assert "its weights are quantised (gptq); give its unquantised weights" in line(quantised)
@@ -199,9 +190,7 @@ def test_bad_models_are_one_line_and_leave_nothing(
     assert "precision: no such key; allowed: data" in refused(["model", "smollm2-135m", "precision=1"], capsys, 2)
 
 
-def test_a_published_shape_is_its_base_model_in_the_hub(
-    brought: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_published_shape_is_its_base_model_in_the_hub(brought: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     kept = tmp_path / "models--Qwen--Qwen2.5-1.5B"
@@ -221,25 +210,24 @@ def test_a_published_shape_is_its_base_model_in_the_hub(
     assert f"model: llama-106m: a shape without weights{allowed}" in refused(["model", "llama-106m"], capsys, 3)
 
 
+MANY, ONE_KEY = struct.pack("<Q", 2**60), struct.pack("<QQ", 0, 1)
+
+
 def _key(name: bytes, kind: int, value: bytes) -> bytes:
-    return struct.pack("<Q", len(name)) + name + struct.pack("<I", kind) + value
-
-
-MANY = struct.pack("<Q", 2**60)
+    return ONE_KEY + struct.pack("<Q", len(name)) + name + struct.pack("<I", kind) + value
 
 
 @pytest.mark.parametrize(
     "content",
     [
         MANY + MANY,
-        struct.pack("<QQ", 0, 1) + MANY + b"name",
-        struct.pack("<QQ", 0, 1) + _key(b"general.name", gguf.GGUFValueType.STRING, MANY + b"x"),
-        struct.pack("<QQ", 0, 1)
-        + _key(b"a", gguf.GGUFValueType.ARRAY, struct.pack("<IQ", 0, 3 << 20) + bytes(4 << 20)),
-        struct.pack("<QQ", 0, 1) + _key(b"a", gguf.GGUFValueType.ARRAY, struct.pack("<I", 8) + MANY + bytes(4 << 20)),
-        struct.pack("<QQ", 0, 1) + _key(b"a", gguf.GGUFValueType.ARRAY, struct.pack("<IQ", 9, 1) * 100_000),
+        ONE_KEY + MANY + b"name",
+        _key(b"general.name", KIND.STRING, MANY + b"x"),
+        _key(b"a", KIND.ARRAY, struct.pack("<IQ", 0, 3 << 20) + bytes(4 << 20)),
+        _key(b"a", KIND.ARRAY, struct.pack("<I", 8) + MANY + bytes(4 << 20)),
+        _key(b"a", KIND.ARRAY, struct.pack("<IQ", 9, 1) * 100_000),
         struct.pack("<QQ", 1, 0) + struct.pack("<Q1sI", 1, b"w", 2**32 - 1) + MANY * 9,
-        struct.pack("<QQ", 0, 1) + _key(b"split.count", gguf.GGUFValueType.STRING, struct.pack("<Q1s", 1, b"x")),
+        _key(b"split.count", KIND.STRING, struct.pack("<Q1s", 1, b"x")),
     ],
     ids=("keys", "key", "string", "array", "strings", "nested", "dimensions", "type"),
 )
@@ -316,7 +304,7 @@ def test_keys_whose_names_transformers_does_not_read_are_compared_with_its_model
     for name, factor, lost in (("same", 1, []), ("other", 3, [next(iter(keys))])):
         writer = gguf.GGUFWriter(tmp_path / name, architecture)
         for key, value in keys.items():
-            changed = value * factor if key in lost else value  # pyright: ignore[reportOperatorIssue]
+            changed = value * factor if key in lost else value
             writer.add_key_value(f"{architecture}.{key}", changed, KINDS[type(value)])
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -328,7 +316,7 @@ def test_keys_whose_names_transformers_does_not_read_are_compared_with_its_model
 def test_weights_that_do_not_fit_are_refused_by_model_and_plan(
     brought: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = copied(brought, tmp_path / "headless")
+    folder = shutil.copytree(brought, tmp_path / "headless")
     weights = load_file(folder / "model.safetensors")
     del weights["lm_head.weight"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
@@ -343,21 +331,18 @@ def test_a_tokenizer_of_another_model_is_refused_by_the_plan_too(
     brought: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = ["model=local", f"model.path={brought}", "ladder=[]"]
-    words = small_words(texts, tmp_path, *own, without=("model=", "ladder=", "corpora.tokenizer"))
+    words = small_words(texts, tmp_path, *own, without=OWN)
     foreign = f"corpora.tokenizer.path={train_tokenizer(PLAIN_ENGLISH, 310, tmp_path / 'bpe')}"
     prepare_corpora(read_question([*words, foreign]), lambda _: None)
     assert "the tokenizer has 310 token ids, the embedding 301 rows" in refused(["plan", *words, foreign], capsys, 2)
 
 
-def test_a_ladder_may_be_of_base_models(
-    brought: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    smaller = copied(brought, tmp_path / "smaller")
+def test_a_ladder_may_be_of_base_models(brought: Path, texts: Path, tmp_path: Path, capsys) -> None:
+    smaller = shutil.copytree(brought, tmp_path / "smaller")
     shape = json.loads((smaller / "config.json").read_text()) | {"intermediate_size": 48}
-    model_from_shape = build_model(shape, "eager", seed=0)
-    model_from_shape.save_pretrained(smaller)
+    build_model(shape, "eager", seed=0).save_pretrained(smaller)
     own = ["model=local", f"model.path={brought}", f"ladder=[{smaller}]"]
-    words = small_words(texts, tmp_path, *own, without=("model=", "ladder=", "corpora.tokenizer"))
+    words = small_words(texts, tmp_path, *own, without=OWN)
     context = context_of(read_question(words))
     prepare_corpora(context.question, lambda _: None)
     runs = [one for one in planned_runs(context) if one.model == "smaller"]
@@ -367,14 +352,12 @@ def test_a_ladder_may_be_of_base_models(
     for name, line in {
         "hf": "ladder: 'hf' needs a path; give the directory or hub name, 'ladder=[ORG/NAME]'",
         "there": "or a hub name, ORG/NAME",
-        f"{smaller},{copied(smaller, tmp_path / 'other' / 'smaller')}": "ladder: 2 models are called 'smaller'",
+        f"{smaller},{shutil.copytree(smaller, tmp_path / 'other' / 'smaller')}": "ladder: 2 models are called 'smalle",
     }.items():
         assert line in refused(["plan", *words, f"ladder=[{name}]"], capsys, 2)
 
 
-def test_a_model_that_is_not_there_yet_says_how_to_get_it(
-    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_is_not_there_yet_says_how_to_get_it(texts: Path, tmp_path: Path, capsys) -> None:
     words = small_words(texts, tmp_path, "model=smollm2-135m", "ladder=[]", without=("model=", "ladder="))
     assert "run cptlaw model smollm2-135m first" in refused(["plan", *words], capsys)
     assert preset("smollm2-135m", "there").path == "there/models/smollm2-135m"

@@ -121,14 +121,10 @@ def test_a_plan_says_what_is_done_to_fit_and_what_to_do_where_nothing_is() -> No
     with pytest.raises(ConfigError) as caught:
         check_memory(question, runs)
     (line,) = caught.value.lines
-    assert line.startswith(
-        "launcher.device_memory: 24.0 GB a process is too little for qwen2.5-1.5b: micro-batches of 1 "
-    )
+    assert line.startswith("launcher.device_memory: 24.0 GB a process is too little for qwen2.5-1.5b: micro-batches of")
     assert "; give parallel=fsdp2 parallel.processes=2 (" in line
     check_memory(*_large(*SLURM, "launcher.device_memory=24", "parallel=fsdp2", "parallel.processes=2"))
-    with pytest.raises(
-        ConfigError, match=r": 20\.0 GB a process is too little for .*; give launcher\.runs_per_device=2$"
-    ):
+    with pytest.raises(ConfigError, match=r": 20\.0 GB a process is too little .*; give launcher\.runs_per_device=2$"):
         check_memory(*_large(*SLURM, "launcher.device_memory=80", "launcher.runs_per_device=4"))
 
 

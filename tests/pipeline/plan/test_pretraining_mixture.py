@@ -13,13 +13,8 @@ from tests.pipeline.small import write_losses
 
 QUESTION = [
     *("experiment=dcpt-six-long", "corpora.folder=nowhere", "corpora.domains=[code,math]"),
-    *(
-        "ladder=[qwen2-0.05m]",
-        "model=qwen2-0.05m",
-        "mixture.domain_ratio=[0.5]",
-        "mixture.replicates=1",
-        "mixture.replicate_at=null",
-    ),
+    *("ladder=[qwen2-0.05m]", "model=qwen2-0.05m", "mixture.domain_ratio=[0.5]", "mixture.replicates=1"),
+    "mixture.replicate_at=null",
 ]
 
 

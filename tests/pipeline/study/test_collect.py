@@ -1,7 +1,6 @@
 """What collect says of schedules: the areas that the laws read."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +8,10 @@ import pytest
 
 from fitting import areas
 from fitting.schedule import lifted
-from pipeline.study.collect import OPEN_S1, collect, schedules
+from pipeline.study.collect import DECAY, OPEN_S1, collect, schedules
 from pipeline.study.folder import PlannedRun, Study
 from tests.conftest import tiny_spec
+from tests.pipeline.small import write_losses
 from training.evaluation_steps import EvaluationPolicy
 from training.schedule import Piece, learning_rates
 from training.spec import Initial, RunSpec
@@ -53,11 +53,8 @@ def points(plan: list[PlannedRun], tmp_path_factory: pytest.TempPathFactory):
     study = Study(Path(tmp_path_factory.mktemp("study")))
     study.write_plan(plan)
     for run in plan:
-        (study.runs / run.name).mkdir(parents=True)
-        line = {"tokens": 64, "corpus": "code", "loss": 5.0, "loss_stderr": 0.01, "learning_rate": 1e-3}
-        lines = [json.dumps({"step": step, **line}) for step in range(STEPS + 1)]
-        (study.runs / run.name / "points.jsonl").write_text("\n".join(lines) + "\n")
-    return collect(study, "general", decay=0.9).set_index(["run", "step"])
+        write_losses(study, run, [(step, "code", 5.0) for step in range(STEPS + 1)])
+    return collect(study, "general").set_index(["run", "step"])
 
 
 def test_a_run_starts_from_the_areas_of_the_step_that_it_continues(plan, points) -> None:
@@ -65,9 +62,9 @@ def test_a_run_starts_from_the_areas_of_the_step_that_it_continues(plan, points)
     past = learning_rates(FIRST.schedule, STEPS)[:8]
     risen = lifted(past)
     assert risen.tolist() == pytest.approx([3e-3] * 6 + past[6:].tolist()), "the warm-up anneals nothing"
-    s1, s2 = areas(NEXT_RATES, 0.9, NEXT.learning_rate_before)
+    s1, s2 = areas(NEXT_RATES, DECAY, NEXT.learning_rate_before)
     assert own["s1_pretrain"].to_numpy() == pytest.approx(past.sum())
-    assert own["s2_pretrain"].to_numpy() == pytest.approx(areas(risen, 0.9, risen[0])[1][-1])
+    assert own["s2_pretrain"].to_numpy() == pytest.approx(areas(risen, DECAY, risen[0])[1][-1])
     assert own["s1"].to_numpy() == pytest.approx([0.0, *s1])
     assert own["s2"].to_numpy() == pytest.approx([0.0, *s2])
     assert own[["r", "ratio", "replay", "rho", "loss_before"]].drop_duplicates().to_numpy().tolist() == [
@@ -80,7 +77,7 @@ def test_pretraining_walks_in_its_own_areas(plan, points) -> None:
     own = points.loc[plan[0].name]
     rates = learning_rates(FIRST.schedule, STEPS)
     assert own["s1_pretrain"].to_numpy() == pytest.approx([0.0, *np.cumsum(rates)])
-    assert own["s2_pretrain"].to_numpy() == pytest.approx([0.0, *areas(lifted(rates), 0.9, 3e-3)[1]])
+    assert own["s2_pretrain"].to_numpy() == pytest.approx([0.0, *areas(lifted(rates), DECAY, 3e-3)[1]])
     assert (own[["s1", "s2"]] == 0).all(axis=None)
 
 
@@ -99,7 +96,6 @@ def test_schedules_tell_what_fit_takes(plan) -> None:
     assert first.is_pretraining
     assert not then.is_pretraining
     assert first.pretrain is None
-    assert then.pretrain is not None
     assert then.pretrain.tolist() == first.rates[:8].tolist()
     assert then.before == first.rates[7]
     assert open_model.pretrain is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,25 +40,22 @@ from pipeline.study.fitted_points import law_on, points_for, selected
 from pipeline.study.folder import Study, StudyError
 from pipeline.study.target import find_target
 from tests.fitting.given import given
-from tests.pipeline.show.report.report_study import make_study, whole_study
+from tests.pipeline.show.report.report_study import make_study
 
 
 def test_trust_is_told_for_each_corpus_and_split() -> None:
     errors = {"dcpt": 0.04, "transfer-anchored": -0.01}
     signs = {"general": -1, "code": 1}
-    columns = ["corpus", "split", "law", "run", "step", "relative_error"]
     rows = [
         (corpus, split, law, run, step, sign * error * (1 + run / 10))
         for (corpus, sign), split, (law, error) in itertools.product(signs.items(), SPLITS, errors.items())
         for run, step in itertools.product(range(3), (10, 20))
     ]
-    tested = pd.DataFrame(rows, columns=columns)
+    tested = pd.DataFrame(rows, columns=["corpus", "split", "law", "run", "step", "relative_error"])
     lines = trust(tested)
     assert len(lines) == 8
     assert lines[0].startswith("general, size (a larger size): transfer-anchored errs least, 1.10% over 3")
-    assert lines[7].startswith(
-        "code, size-and-tokens (a larger model trained for longer): transfer-anchored errs least, "
-    )
+    assert lines[7].startswith("code, size-and-tokens (a larger model trained for longer): transfer-anchored errs ")
     assert trust(tested.iloc[:0]) == []
 
 
@@ -91,11 +89,8 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
     assert "dcpt on general: not in the average, since no run could be held out of them" in again.warnings
 
 
-def test_a_law_that_cannot_be_fitted_is_left_out_with_its_reason(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
-    study = Study(shutil.copytree(made.folder, tmp_path / "study"))
+def test_a_law_that_cannot_be_fitted_is_left_out_with_its_reason(changeable) -> None:
+    study, question = changeable
     # No run has so much of a corpus.
     law = {**question.law, "dcpt": LawConfig(min_ratio=1.0)}
     mine = dataclasses.replace(question, law=law, bootstrap=2)
@@ -116,11 +111,9 @@ def test_a_law_that_cannot_be_fitted_is_left_out_with_its_reason(
         read_fits(study, alone)
 
 
-def test_what_a_model_from_elsewhere_was_trained_on_is_fitted(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
-    study, domain = Study(shutil.copytree(made.folder, tmp_path / "study")), question.corpora.domain
+def test_what_a_model_from_elsewhere_was_trained_on_is_fitted(changeable) -> None:
+    study, question = changeable
+    domain = question.corpora.domain
     assert "rho" not in read_fits(study, question)["general"]["transfer-anchored"].params
     mine = dataclasses.replace(question, model=dataclasses.replace(question.model, path="somewhere"), bootstrap=0)
     points = read_points(study).assign(rho=0.5)
@@ -138,21 +131,17 @@ def test_what_a_model_from_elsewhere_was_trained_on_is_fitted(
 
 
 def test_the_first_step_is_a_quarter_of_a_short_run_at_most() -> None:
-    points = pd.DataFrame(
-        {"role": "fit", "corpus": "general", "step": [0, 5, 10, 20, 40], "r": [0.5, 0.5, 0.5, 0.5, 0.1]}
-    )
-    assert list(selected(points, "general", LawConfig(60, 0.2))["step"]) == [10, 20]
-    assert list(selected(points, "general", LawConfig(5))["step"]) == [5, 10, 20, 40]
-    assert list(selected(points, "general", LawConfig())["step"]) == [5, 10, 20, 40]
+    steps = [0, 5, 10, 20, 40]
+    points = pd.DataFrame({"role": "fit", "corpus": "general", "step": steps, "r": [0.5, 0.5, 0.5, 0.5, 0.1]})
+    for law, read in ((LawConfig(60, 0.2), steps[2:4]), (LawConfig(5), steps[1:]), (LawConfig(), steps[1:])):
+        assert list(selected(points, "general", law)["step"]) == read
     assert selected(points, "code", LawConfig()).empty
 
 
 def _tested(*rows: tuple[str, str, int, float]) -> pd.DataFrame:
     """Held-out points of one corpus: law, split, step, log error."""
-    table = pd.DataFrame(rows, columns=["law", "split", "step", "error"]).assign(
-        corpus="general", run="a", predicted=2.0
-    )
-    return table.assign(measured=2.0 * np.exp(table["error"]))
+    table = pd.DataFrame(rows, columns=["law", "split", "step", "error"])
+    return table.assign(corpus="general", run="a", predicted=2.0, measured=2.0 * np.exp(table["error"]))
 
 
 def test_the_kind_that_all_laws_were_tested_on_decides_the_weights() -> None:
@@ -176,18 +165,22 @@ def test_far_beyond_the_fitted_tokens_only_laws_that_see_so_far_count() -> None:
 
 INSIDE, LONGER = (0.5, 4.0), (1.0, 9.0)
 """N and D of a target within the fitted ranges, and beyond the tokens."""
+FITTED = partial(given, "chinchilla", {"E": 1.0, "A": 1.0, "B": 1.0, "alpha": 0.5, "beta": 0.5})
+RANGES = {"N": (0.1, 1.0), "D": (1.0, 8.0)}
+
+
+def _half_width(tested: pd.DataFrame, fit: Fit | LawAverage, N: float, D: float) -> float:
+    return float(np.quantile(prediction_errors(tested, "general", fit, N, D), 0.95))
 
 
 def test_an_average_is_judged_by_its_own_errors() -> None:
     tested = _tested(("one", "tokens", 1, 0.02), ("two", "tokens", 1, -0.02))
-    law, params = "chinchilla", {"E": 1.0, "A": 1.0, "B": 1.0, "alpha": 0.5, "beta": 0.5}
-    fit = given(law, params, ranges={"N": (0.1, 1.0), "D": (1.0, 8.0)})
+    fit = FITTED(ranges=RANGES)
     average = LawAverage({"one": fit, "two": fit}, {"one": 0.5, "two": 0.5})
     one = dataclasses.replace(fit, law="one")
     alone_in_average = prediction_errors(tested, "general", LawAverage({"one": one}, {"one": 1.0}), *INSIDE)
     assert alone_in_average == pytest.approx(prediction_errors(tested, "general", one, *INSIDE))
-    asked = [(fit, *at) for fit in (average, one) for at in (LONGER, INSIDE)]
-    halves = [np.quantile(prediction_errors(tested, "general", *of), 0.95) for of in asked]  # pyright: ignore
+    halves = [_half_width(tested, fit, *at) for fit in (average, one) for at in (LONGER, INSIDE)]
     few = stdtrit(fit.n_runs - 2, 0.95) / stdtrit(10**6, 0.95)
     residual = 0.001
     of_average, of_one = np.hypot(residual, FLOOR), np.hypot(np.hypot(residual, FLOOR), 0.02)
@@ -200,23 +193,21 @@ def test_an_average_is_judged_by_its_own_errors() -> None:
 
 def test_errors_grow_beyond_the_longest_run_of_the_targets_size() -> None:
     tested = _tested(("one", "tokens", 1, 0.004), ("two", "tokens", 1, 0.004))
-    law, params = "chinchilla", {"E": 1.0, "A": 1.0, "B": 1.0, "alpha": 0.5, "beta": 0.5}
-    known = {"ranges": {"N": (0.1, 1.0), "D": (1.0, 8.0)}, "reach": [(0.1, 1.0), (1.0, 8.0)]}
-    one = dataclasses.replace(given(law, params, **known), law="one")
+    one = dataclasses.replace(FITTED(ranges=RANGES, reach=[(0.1, 1.0), (1.0, 8.0)]), law="one")
     # The small model was run for an eighth of the tokens that the large one was.
     assert [one.spread.kind(*at) for at in ((1.0, 8.0), (0.1, 8.0), (0.1, 1.0))] == ["ratio", "tokens", "ratio"]
     at = [(1.0, 8.0), (1.0, 16.0), (0.1, 8.0), (1.0, 64.0), (1.0, 256.0)]
-    halves = [np.quantile(prediction_errors(tested, "general", one, *of), 0.95) for of in at]  # pyright: ignore
+    halves = [_half_width(tested, one, *of) for of in at]
     assert halves == sorted(halves)
     assert halves[3] == pytest.approx(halves[2])
     expected = half_width(np.array([32.0]), [0.004 / np.log(1.5) ** POWER], 0.001)[0]
     assert halves[4] == pytest.approx(expected, rel=0.02)
     both = LawAverage({"one": one, "two": one}, {"one": 0.5, "two": 0.5})
-    assert np.quantile(prediction_errors(tested, "general", both, 1.0, 256.0), 0.95) < halves[4]  # pyright: ignore
+    assert _half_width(tested, both, 1.0, 256.0) < halves[4]
 
 
-def test_a_fit_that_is_read_has_the_interval_of_the_recommendation(tmp_path_factory: pytest.TempPathFactory) -> None:
-    study, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+def test_a_fit_that_is_read_has_the_interval_of_the_recommendation(whole) -> None:
+    study, question = whole
     context = Context(question, study)
     laws = answering_laws(context)
     target = find_target(question, context.points)
@@ -248,11 +239,8 @@ def test_all_laws_hold_out_the_same_ratios() -> None:
     assert set(points["D"][by_tokens.judged]) == {2.0}
 
 
-def test_a_law_that_fit_read_and_the_command_does_not_is_one_line(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
-    study = Study(shutil.copytree(made.folder, tmp_path / "study"))
+def test_a_law_that_fit_read_and_the_command_does_not_is_one_line(changeable) -> None:
+    study, question = changeable
     # As if an earlier `cptlaw fit` had fitted another pair of laws.
     others = dataclasses.replace(question, law={"dcpt": question.law["dcpt"], "transfer-scaled": LawConfig(5, 0.0)})
     for corpus in ("general", question.corpora.domain):

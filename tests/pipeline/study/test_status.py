@@ -22,7 +22,6 @@ def _claimed_elsewhere(tmp_path: Path) -> tuple[Study, PlannedRun]:
     folder = study.runs / run.name
     folder.mkdir(parents=True)
     attempt = claim(folder, heartbeat_seconds=1000)
-    assert attempt is not None
     (folder / "attempts/001.json").write_text(json.dumps({**attempt.record, "host": "elsewhere"}))
     beat = time.time() - 90
     os.utime(folder / "attempts/001.heartbeat", (beat, beat))

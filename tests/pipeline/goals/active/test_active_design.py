@@ -22,7 +22,6 @@ from pipeline.goals.active.rounds import (
     plan_lines,
 )
 from pipeline.goals.ratio.confirm import Place, confirmation_runs
-from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.registry import goal_of
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import pretraining_runs
@@ -32,7 +31,7 @@ from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect, measured_points
 from pipeline.study.context import Context
 from pipeline.study.fitted_points import selected
-from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
+from pipeline.study.folder import Study, StudyError, study_of
 from tests.pipeline.goals.active.active_study import all_rounds, asking, setting_of, train
 from tests.pipeline.goals.ratio.examples import recommendation
 from tests.pipeline.show.report.report_study import write_runs
@@ -112,7 +111,6 @@ def test_runs_for_a_large_run_are_apart_in_ratio_as_long_as_they_can_be(tmp_path
 
 def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
     added = next_round(asking(copied[0], tolerance=0.003))
-    assert added
     assert added.chosen
     # The round that reached the tolerance had no runs.
     assert added.round == len(read_rounds(copied[1])) - 1
@@ -129,9 +127,7 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
 
     def round_after(answer: tuple[float, float] | None) -> DesignRound:
         write_rounds(study, rounds[:-1])
-        found = next_round(setting, recommended=lambda: asked.append(0.0) or answer)
-        assert found is not None
-        return found
+        return next_round(setting, recommended=lambda: asked.append(0.0) or answer)
 
     wide = round_after((0.4, 0.02))
     assert wide.stop is None
@@ -145,11 +141,7 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     beyond = round_after((0.695, 0.006))
     assert beyond.stop is None
     assert len(beyond.chosen) == 2
-    agree = (
-        "(design.tolerance=0.006); by the law of the rounds within the tolerance, "
-        "and the runs of another round have to agree; next: "
-    )
-    assert agree in beyond.line()
+    assert "by the law of the rounds within the tolerance, and the runs of another round have to" in beyond.line()
     rounds[-2] = dataclasses.replace(rounds[-2], answer=0.69, half_width=0.006)
     assert round_after((0.6961, 0.006)).stop is None
     assert round_after((0.6959, 0.006)).stop == TOLERANCE
@@ -178,7 +170,6 @@ def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Context
     named = most_telling(setting)
     assert history_file(study).read_bytes() == before
     found = next_round(setting, more=True)
-    assert found is not None
     assert found.line().endswith(f"next: {named}")
     assert named.startswith(f"{found.chosen[0].model} at {found.chosen[0].domain_ratio:g} for ")
 
@@ -189,7 +180,6 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     setting, study = copied
     question, lines = dataclasses.replace(setting.question, bootstrap=2), []
     goal, context = goal_of(question), setting.asking(question)
-    assert isinstance(goal, LawGoal)
     ratio, half_width = goal._recommended(context, lines.append) or (0.0, 0.0)
     content = Recommendation.read(study)
     assert ratio == (content.mixture or {})["code"]
@@ -252,7 +242,6 @@ def test_more_is_chosen_beyond_tolerance_and_budget(copied: tuple[Context, Study
     setting, study = copied
     before = read_rounds(study)
     found = next_round(asking(setting, budget=1e12), more=True)
-    assert found
     assert len(found.chosen) == 2
     assert found.more
     # What is asked for by hand keeps to no budget.
@@ -263,28 +252,15 @@ def test_more_is_chosen_beyond_tolerance_and_budget(copied: tuple[Context, Study
     assert not is_answered(setting)
     train(setting)
     assert not is_answered(setting)
-    fitted = _fitted(setting, study, study.read_plan())
-    for counts in ({}, {"code": {"dcpt": 3}}, {name: {"transfer-anchored": 9} for name in fitted}):
+    points = measured_points(study, study.read_plan(), "general")
+    laws = setting.question.law.items()
+    fitted = {corpus: {law: len(selected(points, corpus, own)) for law, own in laws} for corpus in ("general", "code")}
+    for counts in ({}, {"code": {"dcpt": 3}}, {**fitted, "general": {"transfer-anchored": 9}}):
         recommendation(fit_points=counts).write(study)
         assert not is_answered(setting)
-    # Whatever the clocks of two hosts make of the dates of the files.
-    for date in (1, 2_000_000_000):
-        path = recommendation(fit_points=fitted).write(study)
-        os.utime(path, (date, date))
-        assert is_answered(setting)
-        recommendation(fit_points={**fitted, "general": {"transfer-anchored": 9}}).write(study)
-        os.utime(path, (date, date))
-        assert not is_answered(setting)
-
-
-def _fitted(setting: Context, study: Study, plan: list[PlannedRun]) -> dict[str, dict[str, int]]:
-    """The points of each fit to the runs of a plan."""
-    points = measured_points(study, plan, setting.question.corpora.general)
-    laws = setting.question.law
-    return {
-        corpus: {name: len(selected(points, corpus, section)) for name, section in laws.items()}
-        for corpus in setting.question.corpora.sources
-    }
+    path = recommendation(fit_points=fitted).write(study)
+    os.utime(path, (1, 1))  # Whatever the clocks of two hosts make of the dates of the files.
+    assert is_answered(setting)
 
 
 def test_finished_confirmation_runs_become_points(copied: tuple[Context, Study]) -> None:
@@ -310,7 +286,6 @@ def test_rounds_of_another_question_are_kept_and_not_counted(copied: tuple[Conte
     other = setting.asking(dataclasses.replace(setting.question, seed=5))
     assert chosen_runs(other).runs == []
     found = next_round(other)
-    assert found
     assert [run.seed for run in found.chosen] == [5, 5]
     assert found.round == 1
     assert read_rounds(study) == [*written, found]
@@ -319,24 +294,22 @@ def test_rounds_of_another_question_are_kept_and_not_counted(copied: tuple[Conte
 
 def test_a_file_that_is_damaged_or_lost_rounds_is_refused(copied: tuple[Context, Study]) -> None:
     setting, study = copied
-    file = history_file(study)
-    whole, rounds = file.read_bytes(), read_rounds(study)
+    file, rounds = history_file(study), read_rounds(study)
+    whole = file.read_bytes()
     lines = whole.splitlines(keepends=True)
-    for left in (b"", whole[:-1], whole[:100], lines[0] + lines[1][:50]):
-        file.write_bytes(left)
-        with pytest.raises(
-            StudyError, match=r"cut off, .*; delete the file to choose anew, the finished runs are kept"
-        ):
-            next_round(setting)
-    file.write_bytes(lines[0])
-    with pytest.raises(StudyError, match=f": 1 of {len(lines)} lines are left; delete the file to choose anew"):
-        next_round(setting)
-    for line, problem in (
-        ("{", "line 2: not a JSON line"),
-        ('{"schema": 7, "lines": 2}', "line 2: schema 7; this version reads 1"),
-        ('{"schema": 1, "round": "two", "lines": 2}', "line 2: round = 'two'"),
+    write_rounds(study, rounds[:2])
+    first = file.read_bytes().splitlines(keepends=True)[0]
+    for content, problem in (
+        (b"", "cut off, "),
+        (whole[:-1], "cut off, "),
+        (lines[0] + lines[1][:50], "cut off, "),
+        (lines[0], f": 1 of {len(lines)} lines are left; "),
+        (first + b"{\n", "line 2: not a JSON line"),
+        (first + b'{"schema": 7, "lines": 2}\n', "line 2: schema 7; this version reads 1"),
+        (first + b'{"schema": 1, "round": "two", "lines": 2}\n', "line 2: round = 'two'"),
     ):
-        write_rounds(study, rounds[:2])
-        file.write_text(f"{file.read_text().splitlines()[0]}\n{line}\n")
-        with pytest.raises(StudyError, match=rf"^{file}:? {problem}.*$"):
+        file.write_bytes(content)
+        with pytest.raises(
+            StudyError, match=f"^{file}.*{problem}.*delete the file to choose anew, the finished runs are"
+        ):
             next_round(setting)

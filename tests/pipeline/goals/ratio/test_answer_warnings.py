@@ -2,29 +2,22 @@
 
 import dataclasses
 import json
-import shutil
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
-from fitting import Fit
 from pipeline.goals.ratio.answer_warnings import _harmed, beyond_ratios, by_weight
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.registry import goal_of
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
-from pipeline.study.folder import Study
-from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, whole_study
+from tests.pipeline.show.report.report_study import HOSTILE_CORPUS
 
 
-def test_the_run_with_a_spike_and_a_flat_loss_are_named(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
-    assert not any("a spike?" in line or "is flat" in line for line in Recommendation.read(made).warnings)
-    study = Study(shutil.copytree(made.folder, tmp_path / "copy"))
+def test_the_run_with_a_spike_and_a_flat_loss_are_named(changeable) -> None:
+    study, question = changeable
+    assert not any("a spike?" in line or "is flat" in line for line in Recommendation.read(study).warnings)
     runs = [run for run in study.read_plan() if run.role == "fit"]
     odd = next(run for run in runs if run.model == "qwen2-0.3m")
     for run in runs:
@@ -40,22 +33,20 @@ def test_the_run_with_a_spike_and_a_flat_loss_are_named(
     collect(study, "general")
     goal_of(question).fit(context, list)
     answer = goal_of(question).recommend(context.fresh(), list)
-    assert isinstance(answer, Recommendation)
     assert answer.warnings[0].startswith(f"{odd.name}: a spike? Its loss on general at step {odd.spec.steps}, ")
     assert sum("a spike?" in line for line in answer.warnings) == 1
     assert any(line.startswith(f"the loss on {HOSTILE_CORPUS} is flat: ") for line in answer.warnings)
     assert abs(answer.gain or 1.0) < 0.1
 
 
-def test_a_ratio_beyond_the_fitted_ones_is_said_once(tmp_path_factory: pytest.TempPathFactory) -> None:
-    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+def test_a_ratio_beyond_the_fitted_ones_is_said_once(whole) -> None:
+    made, question = whole
     laws, law = answering_laws(Context(question, made)), next(iter(question.law))
-    fits = {}
     # Ratios of the corpus itself, so that both are fitted at 10 to 90% of the domain.
-    for corpus in laws.corpora:
-        one = laws.fits[corpus][law]
-        assert isinstance(one, Fit)
-        fits[corpus] = {law: dataclasses.replace(one, ranges={**one.ranges, "r": (0.1, 0.9)})}
+    fits = {
+        corpus: {law: dataclasses.replace(of[law], ranges={**of[law].ranges, "r": (0.1, 0.9)})}
+        for corpus, of in laws.fits.items()
+    }
     laws = dataclasses.replace(laws, fits=fits, law=dict.fromkeys(laws.corpora, law))
     assert beyond_ratios(laws, 0.1) == beyond_ratios(laws, 0.9) == ""
     fitted = f"the loss on general and {HOSTILE_CORPUS} was fitted at 10% to 90%"
@@ -63,10 +54,8 @@ def test_a_ratio_beyond_the_fitted_ones_is_said_once(tmp_path_factory: pytest.Te
     assert beyond_ratios(laws, 0.05).endswith(fitted)
 
 
-def test_a_peak_that_harms_the_model_is_said(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+def test_a_peak_that_harms_the_model_is_said(whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, question = whole
     context = Context(question, made)
     assert not [*_harmed(context)]
     points = context.points.copy()

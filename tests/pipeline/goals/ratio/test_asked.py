@@ -9,13 +9,8 @@ from pipeline.plan.runs import estimate
 from pipeline.question.messages import ConfigError
 from pipeline.steps import STEPS
 
-WORDS = [
-    "experiment=quickstart",
-    "precision=fp32",
-    "target.steps=600",
-    "evaluation_budget=1",
-    "design.budget_unit=tokens",
-]
+WORDS = ["experiment=quickstart", "precision=fp32", "target.steps=600", "evaluation_budget=1"]
+WORDS += ["design.budget_unit=tokens"]
 ASKED = "asked about: qwen2-0.7m, 600 steps of 16 x 128 tokens: 1.23 M tokens, "
 FOLLOWED = (
     " that run, by tokens, beside the pre-training of qwen2-0.7m; no other run confirms it, cptlaw follow reads its "
@@ -36,22 +31,14 @@ def _horizon(times: object, run: str) -> str:
     [
         # A quarter of 1,228,800 tokens, whatever the first round chooses.
         (["design.budget=307200"], f"at most 25% of{BESIDE}2 such runs follow", "1"),
-        (
-            ["design.budget=2457600", "confirm.neighbour=0"],
-            f"at most 2 times{BESIDE}1 such run follows",
-            "1",
-        ),
+        (["design.budget=2457600", "confirm.neighbour=0"], f"at most 2 times{BESIDE}1 such run follows", "1"),
         # Three ratios of half of its steps.
         (
             ["mixture.domain_ratio=[0.2,0.5,0.8]", "mixture.replicates=1", "ladder=[]", "confirm.seeds=2"],
             f"150% of{BESIDE}4 such runs follow",
             "2",
         ),
-        (
-            ["design.budget=3e6", "design.lengths=[0.05,0.1]"],
-            f"at most 2.44 times{BESIDE}2 such runs follow",
-            "10",
-        ),
+        (["design.budget=3e6", "design.lengths=[0.05,0.1]"], f"at most 2.44 times{BESIDE}2 such runs follow", "10"),
     ],
 )
 def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], cost: str, horizon: str) -> None:
@@ -61,18 +48,15 @@ def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], 
     assert lines[0].startswith(ASKED)
     assert lines[1] == f"the runs for the fit cost {cost}"
     run = "longest run for the fit" if question.mixture.domain_ratio else "longest run that may be chosen for the fit"
-    assert lines[2] == _horizon(horizon, run) + {
-        "2": f"{WIDE} 1.2%{AVERAGED}",
-        "10": f"{WIDE} 15.7% to either side by transfer-replay",
-    }.get(horizon, "")
+    width = {"2": f"{WIDE} 1.2%{AVERAGED}", "10": f"{WIDE} 15.7% to either side by transfer-replay"}
+    assert lines[2] == _horizon(horizon, run) + width.get(horizon, "")
     alone = asked_lines(estimate(read_question([*WORDS, *words, "law=dcpt"])), [])
     assert horizon != "10" or alone[2].endswith(f"{WIDE} 15.7% to either side by dcpt")
 
 
 def test_a_run_shorter_than_those_for_the_fit_needs_no_extrapolation() -> None:
-    question = read_question(
-        [*WORDS, "mixture.domain_ratio=[0.2,0.5,0.8]", "ladder=[]", "target.steps=150", "continual.steps=300"]
-    )
+    words = ["mixture.domain_ratio=[0.2,0.5,0.8]", "ladder=[]", "target.steps=150", "continual.steps=300"]
+    question = read_question([*WORDS, *words])
     context = estimate(question)
     (*_, line) = asked_lines(context, goal_of(question).runs(context))
     assert line == "horizon: no extrapolation in length, the longest run for the fit has 2 times the steps"
@@ -123,10 +107,7 @@ def test_nothing_is_said_where_the_answer_chooses_the_run() -> None:
     ("words", "lines"),
     [
         (LARGE, []),
-        (
-            ["large.tokens=1e6"],
-            ["large.lengths: runs for the fit of 8, 15, 30 steps, for one of 600: in fewer"],
-        ),
+        (["large.tokens=1e6"], ["large.lengths: runs for the fit of 8, 15, 30 steps, for one of 600: in fewer"]),
         (["large.tokens=1e6", "large.lengths=[0.0667]"], []),
         (["large.lengths=[0.01]"], []),
         (

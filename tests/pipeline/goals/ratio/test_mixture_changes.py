@@ -28,15 +28,8 @@ CHANGE = RecommendedChange(0.8, 0.5, 0.25, {"general": 3.1, "code": 3.9}, -0.1, 
 
 def _asked(*words: str, **domain: float) -> AnsweringLaws:
     question = read_question([*WORDS, *words])
-    facts = {
-        "run": "pretraining",
-        "model": question.model.name,
-        "N": 3e-4,
-        "s1_pretrain": 2.0,
-        "learning_rate": 3e-4,
-        "phase": "pretrain",
-        "role": "pretrain",
-    }
+    facts = {"run": "pretraining", "phase": "pretrain", "role": "pretrain", "model": question.model.name}
+    facts |= {"N": 3e-4, "s1_pretrain": 2.0, "learning_rate": 3e-4}
     rows = [
         {**facts, "step": 1200, "D": 0.002, "corpus": corpus, "r": ratio, "loss": loss}
         for corpus, ratio, loss in (("general", 1.0, 3.0), ("code", 0.0, 5.0))
@@ -51,19 +44,17 @@ def _asked(*words: str, **domain: float) -> AnsweringLaws:
 def test_each_time_is_answered_for_the_schedule_of_the_run() -> None:
     asked = _asked("goal.change_at=[0.5,0.75]", delta=0.9)
     question, target = asked.question, find_target(asked.question, asked.points)
-    found = mixture_changes(asked, find_target(asked.question, asked.points))
+    found = mixture_changes(asked, target)
     assert [change.at for change in found] == [0.5, 0.75]
     rates = learning_rates(pieces(dataclasses.replace(question.continual, steps=target.steps)), target.steps, 3e-4)
-    fits = {corpus: asked.fits[corpus][LAW] for corpus in asked.corpora}
     for change in found:
         # Half of the steps of a cosine are more than half of its S1.
-        at = {corpus: {**target.columns(corpus, fit)} for corpus, fit in fits.items()}
+        s1_first = rates[: round(change.at * target.steps)].sum()
         ratios = {"general": (1 - change.before, 1 - change.after), "code": (change.before, change.after)}
-        for corpus, fit in fits.items():
-            first, last = ratios[corpus]
-            s1_first = rates[: round(change.at * target.steps)].sum()
-            own = pd.DataFrame([{**at[corpus], "r_first": first, "r": last, "s1_first": s1_first}])
-            assert fit.predict(own)[0] == pytest.approx(change.predicted[corpus])
+        for corpus, (first, last) in ratios.items():
+            fit = asked.fits[corpus][LAW]
+            own = {**target.columns(corpus, fit), "r_first": first, "r": last, "s1_first": s1_first}
+            assert fit.predict(pd.DataFrame([own]))[0] == pytest.approx(change.predicted[corpus])
         assert change.before > change.after
         assert change.difference < 0
 

@@ -37,11 +37,10 @@ def test_runs_of_one_size_are_said_where_a_law_reads_sizes(words: list[str], siz
 
 
 def test_what_is_not_identified_is_one_line_with_the_runs_that_would_tell() -> None:
-    general: Any = SimpleNamespace(
-        identified={"A": False, "E": True, "eps": False}, prior_shares={"eps": 0.9, "E": 1.0}
-    )
-    domain: Any = SimpleNamespace(identified={"A": False, "beta": False}, prior_shares={})
     known: Any = SimpleNamespace(identified={"C": True}, prior_shares={})
+    shares, general_identified = {"eps": 0.9, "E": 1.0}, {"A": False, "E": True, "eps": False}
+    general: Any = SimpleNamespace(identified=general_identified, prior_shares=shares)
+    domain: Any = SimpleNamespace(identified={"A": False, "beta": False}, prior_shares={})
     (line,) = _not_identified({"dcpt": [general, domain], "transfer": [known, known], "openai": [known, domain]})
     assert line == (
         "not identified on one corpus or both: A, eps, beta of dcpt; A, beta of openai; the prior decides some of "

@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,8 @@ from pipeline.question.schema import GoalConfig, LawConfig, Question
 from pipeline.show.report.pages import write_pages
 from pipeline.study.context import Context
 from pipeline.study.fits import read_back_test
-from pipeline.study.folder import Study
 from pipeline.study.target import find_target
 from tests.fitting.given import given
-from tests.pipeline.show.report.report_study import whole_study
 
 LAW = "transfer-anchored"
 PARAMS = {
@@ -48,13 +44,10 @@ def _asked(draws: int = 20, wobble: float = 0.01, E: float = 500.0, **goal: Any)
          "loss": loss}
         for corpus, losses in BEFORE.items() for (name, N), loss in zip(SIZES.items(), losses)
     ]  # fmt: skip
-    fits = {corpus: {LAW: given(LAW, params, draws=draws, wobble=wobble)} for corpus, params in _params(E).items()}
+    of_corpus = {**PARAMS, "code": {**PARAMS["code"], "E": E}}
+    fits = {corpus: {LAW: given(LAW, params, draws=draws, wobble=wobble)} for corpus, params in of_corpus.items()}
     untested = pd.DataFrame(columns=["law", "corpus", "split"])
     return AnsweringLaws(question, pd.DataFrame(rows), fits, dict.fromkeys(PARAMS, LAW), untested)
-
-
-def _params(E: float) -> dict[str, dict[str, float]]:
-    return {**PARAMS, "code": {**PARAMS["code"], "E": E}}
 
 
 def _answer(asked: AnsweringLaws) -> Solution:
@@ -70,23 +63,18 @@ def _losses(asked: AnsweringLaws, corpus: str, ratios: Any, model: str, steps: i
     return LAWS[LAW].loss({**rows, "r": r}, asked.fit(corpus).params)
 
 
-def _loss(asked: AnsweringLaws, corpus: str, ratio: float, model: str, steps: int) -> float:
-    return float(_losses(asked, corpus, ratio, model, steps)[0])
-
-
 def test_few_tokens_of_the_domain() -> None:
     asked = _asked(kind="limited-data", domain_tokens=3e5, most_tokens=4e6)
     found = _answer(asked)
     ratios = np.linspace(0.1, 1.0, 46)
-    losses = [_loss(asked, "code", ratio, "qwen2-0.3m", limited_steps(asked.question, ratio)) for ratio in ratios]
+    losses = [_losses(asked, "code", ratio, "qwen2-0.3m", limited_steps(asked.question, ratio))[0] for ratio in ratios]
     best = ratios[int(np.argmin(losses))]
     assert found.domain_ratio == pytest.approx(best, abs=0.02)
-    assert found.domain_ratio is not None
     assert 0.08 < (found.low or 0) < found.domain_ratio < (found.high or 0) < 1
     assert found.target.steps * asked.question.tokens_per_step() == pytest.approx(3e5 / found.domain_ratio, rel=0.01)
     assert found.predicted["code"][0] == pytest.approx(min(losses), abs=2e-3)
     steps, said = found.target.steps, found.predicted["general"][0]
-    assert said == pytest.approx(_loss(asked, "general", found.domain_ratio, "qwen2-0.3m", steps), abs=1e-9)
+    assert said == pytest.approx(_losses(asked, "general", found.domain_ratio, "qwen2-0.3m", steps)[0], abs=1e-9)
     assert found.identified
 
 
@@ -117,7 +105,7 @@ def test_when_the_general_loss_comes_back_and_the_best_length_and_start() -> Non
     both = dataclasses.replace(asked.question, law=dict.fromkeys([LAW, "dynamics-replay"], LawConfig()))
     found, goal = _answer(asked), goal_of(asked.question)
 
-    values, lines = goal.beside(asked, found)  # pyright: ignore[reportAttributeAccessIssue]
+    values, lines = goal.beside(asked, found)
     target = found.target
     rates = np.full(20_000, target.rates.max())
     curve = loss_curve(
@@ -132,7 +120,7 @@ def test_when_the_general_loss_comes_back_and_the_best_length_and_start() -> Non
     )
     assert 1 <= values["best_steps"].value <= target.steps
 
-    values, lines = goal.beside(dataclasses.replace(asked, fits=fits, question=both), found)  # pyright: ignore
+    values, lines = goal.beside(dataclasses.replace(asked, fits=fits, question=both), found)
     assert 0 <= values["best_loss_potential"].value <= 1
     assert {"turning_length", "critical_loss_potential", "best_steps"} < values.keys()
     assert "by dynamics-replay" in lines[0]
@@ -171,7 +159,7 @@ def test_the_best_model_for_so_much_compute(flops: float, model: str) -> None:
     asked = _asked(E=60.0, kind="compute", flops=flops, domain_ratio=0.5)
     found = _answer(asked)
     lengths = {name: round(flops / (6e9 * N * asked.question.tokens_per_step())) for name, N in SIZES.items()}
-    losses = {name: _loss(asked, "code", 0.5, name, steps) for name, steps in lengths.items()}
+    losses = {name: _losses(asked, "code", 0.5, name, steps)[0] for name, steps in lengths.items()}
     assert found.target.model == model == min(losses, key=lambda name: losses[name])
     assert found.target.steps == lengths[model]
     assert (found.domain_ratio, found.low, found.high) == (0.5, 0.5, 0.5)
@@ -188,15 +176,13 @@ def test_without_a_share_each_model_takes_what_general_can_bear() -> None:
     found = _answer(asked)
     for row in found.candidates:
         before = find_target(asked.question, asked.points, row.model).before["general"]
-        rise = _loss(asked, "general", row.domain_ratio, row.model, row.steps) / before - 1
+        rise = _losses(asked, "general", row.domain_ratio, row.model, row.steps)[0] / before - 1
         assert rise == pytest.approx(0.03, abs=1e-4) or (row.domain_ratio == 1 and rise < 0.03)
 
 
-def test_the_law_that_predicted_held_out_points_best_weighs_most(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, few_positions
-) -> None:
-    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
-    study = Study(shutil.copytree(made.folder, tmp_path / "study", ignore=shutil.ignore_patterns("con*.json")))
+def test_the_law_that_predicted_held_out_points_best_weighs_most(changeable, few_positions) -> None:
+    study, question = changeable
+    (study.folder / "confirmation.json").unlink()
     general, domain = question.corpora.general, question.corpora.domain
     tested = read_back_test(study)
     law_of = {general: "transfer-anchored", domain: "dcpt"}

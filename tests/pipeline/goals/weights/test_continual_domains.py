@@ -18,7 +18,7 @@ from pipeline.goals.weights.methods.continual import (
     selection_notes,
 )
 from pipeline.study.folder import study_of
-from tests.conftest import SHAPE
+from tests.conftest import tiny_spec
 from training.schedule import Piece, learning_rates
 from training.spec import Initial, RunSpec
 
@@ -31,18 +31,11 @@ AT = (12, 40, 60, 80, 120)
 @pytest.fixture
 def like() -> RunSpec:
     """A run that the planted points are of."""
-    return RunSpec(
-        phase="continual",
-        model=SHAPE,
-        initial=Initial("run", run="0" * 16, step=300),
-        corpora=dict.fromkeys(NAMES, ""),
-        mixture=dict.fromkeys(NAMES, "1/3"),
-        sequence_length=16,
-        global_batch=4,
-        steps=STEPS,
-        schedule=(Piece("cosine", 1e-3, 1e-4),),
+    return tiny_spec(
+        phase="continual", initial=Initial("run", run="0" * 16, step=300), corpora=dict.fromkeys(NAMES, ""),
+        mixture=dict.fromkeys(NAMES, "1/3"), steps=STEPS, schedule=(Piece("cosine", 1e-3, 1e-4),),
         learning_rate_before=1e-3,
-    )
+    )  # fmt: skip
 
 
 def planted(law: str, like: RunSpec) -> RandomRuns:

@@ -17,7 +17,6 @@ from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import estimate
 from pipeline.question.schema import Question
 from pipeline.show.report.weights_figures import weights_by_step
-from pipeline.study.context import Context
 from pipeline.study.folder import Study, study_of
 from training.domain_weights import LoggedWeights, read_path
 from training.run import Exit
@@ -33,13 +32,8 @@ def _question(words: list[str], *more: str) -> Question:
     return question
 
 
-def _setting(words: list[str], *more: str) -> Context:
-    question = _question(words, *more)
-    return estimate(question)
-
-
 def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(words: list[str], tmp_path: Path) -> None:
-    setting = _setting(words, "weights.rounds=3", "weights.seeds=2", "weights.doremi.step_size=0.5")
+    setting = estimate(_question(words, "weights.rounds=3", "weights.seeds=2", "weights.doremi.step_size=0.5"))
     first, second, *proxies = DOREMI.runs(setting)
     # The base run of ddo, by name and hash.
     assert first == mixture_run(setting, base_weights(setting), 40, setting.question.seed)
@@ -48,7 +42,6 @@ def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(words: list[str], tm
         assert proxy.parent is None
         assert proxy.spec.seed == reference.spec.seed
         assert set(proxy.spec.mixture.values()) == {"1/3"}
-        assert proxy.spec.reweighting is not None
         assert (proxy.spec.reweighting.step_size, proxy.spec.reweighting.smoothing) == (0.5, 1e-3)
         plain = dataclasses.replace(proxy.spec, reweighting=None)
         assert run_flops(proxy.spec) > 1.2 * run_flops(plain)
@@ -58,7 +51,7 @@ def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(words: list[str], tm
 
 
 def test_a_cluster_starts_the_proxy_when_the_reference_is_done(words: list[str]) -> None:
-    reference, proxy = DOREMI.runs(_setting(words))
+    reference, proxy = DOREMI.runs(estimate(_question(words)))
     sent: list[tuple[dict[str, int], str]] = []
 
     def send(kind: str, tasks: dict[str, int], after: str) -> str:
@@ -71,9 +64,8 @@ def test_a_cluster_starts_the_proxy_when_the_reference_is_done(words: list[str])
 
 
 def test_a_continual_proxy_starts_where_its_reference_does(words: list[str]) -> None:
-    setting = _setting(words, "weights.phase=continual")
+    setting = estimate(_question(words, "weights.phase=continual"))
     reference, proxy = DOREMI.runs(setting)
-    assert shared_pretraining(setting) is not None
     assert proxy.parent == reference.parent == shared_pretraining(setting).spec.hash
     assert proxy.start == reference.start
     assert proxy.after == reference.spec.hash
@@ -95,45 +87,31 @@ def test_a_domain_that_was_not_read_yet_can_be_read_back() -> None:
 
 
 @pytest.mark.slow
-def test_from_the_plan_to_the_proposal(words: list[str]) -> None:
-    question = _question(words)
-    for verb in ("prepare", "plan", "train"):
+def test_two_rounds_from_the_plan_to_the_report(words: list[str]) -> None:
+    question = _question(words, "weights.rounds=2")
+    for verb in ("prepare", "train", "recommend", "report"):
         assert verbs.carry_out(verb, question, QUIET) == Exit.DONE
     study = study_of(question)
-    reference, proxy = study.read_plan()
+    plan = study.read_plan()
+    assert {study.state(run) for run in plan} == {"done"}
+    reference, proxy = plan[:2]
     assert proxy.after == reference.spec.hash
-    assert (study.state(reference), study.state(proxy)) == ("done", "done")
-    assert verbs.carry_out("recommend", question, QUIET) == Exit.DONE
     content = WeightsRecommendation.read(study)
     (row,) = content.proposals
+    assert row.tokens == 4 * 40 * 6 * 16
+    assert row.lines[-1].startswith("2 of 2 rounds, ")
+    first, second = row.details.rounds
     path = read_path(study.runs / proxy.name)
     assert [line["step"] for line in path] == list(range(1, 41))
-    assert row.weights == pytest.approx(path[-1]["mean"], abs=1e-12)
+    assert first.reference == BASE
+    assert first.weights == pytest.approx(path[-1]["mean"], abs=1e-12)
     # The reference has hardly read the other two: the proxy, that reads all alike, is behind it in general.
-    assert max(row.weights, key=lambda name: row.weights[name]) == "general"
-    assert row.tokens == 2 * 40 * 6 * 16
-    (made,) = row.details.rounds
-    assert made.reference == BASE
-    (thin,) = made.paths
+    assert max(first.weights, key=lambda name: first.weights[name]) == "general"
+    (thin,) = first.paths
     assert thin.steps == list(range(4, 41, 4))
     assert thin.weights["third"] == [line["weights"]["third"] for line in path[3::4]]
-    picture = weights_by_step(content)
-    assert picture is not None
-    (drawn,) = picture.panels
-    assert len(drawn.spec["data"]) == 2 * len(BASE)
-    assert verbs.carry_out("report", question, QUIET) == Exit.DONE
-    assert "mean over the steps so far" in (study.folder / "report.html").read_text()
-
-
-@pytest.mark.slow
-def test_a_second_round_starts_from_the_first_ones_answer(words: list[str]) -> None:
-    question = _question(words, "weights.rounds=2")
-    for verb in ("prepare", "train", "recommend"):
-        assert verbs.carry_out(verb, question, QUIET) == Exit.DONE
-    study = study_of(question)
-    assert len(study.read_plan()) == 4
-    (row,) = WeightsRecommendation.read(study).proposals
-    first, second = row.details.rounds
+    # A second round starts from the first one's answer.
     assert second.reference == pytest.approx(first.weights, abs=1e-4)
     assert row.weights == second.weights
-    assert row.lines[-1].startswith("2 of 2 rounds, ")
+    assert [len(panel.spec["data"]) for panel in weights_by_step(content).panels] == [2 * len(BASE)] * 2
+    assert "mean over the steps so far" in (study.folder / "report.html").read_text()

@@ -62,9 +62,9 @@ def test_runs_that_two_methods_want_are_one(tmp_path: Path) -> None:
     assert lines["shared, counted once"].runs == -14
     assert lines["all"].runs == 28 + 4 * 3
     assert lines["all"].tokens == sum(run.spec.tokens for run in runs) + 12 * setting.question.weights.target * 20 * 128
-    for name in ("ddo", "autoscale"):
-        tokens = {run.spec.hash: run.spec.tokens for run in METHODS[name].runs(setting)}
-        assert METHODS[name].count(setting) == (len(tokens), sum(tokens.values()))
+    for method in (METHODS["ddo"], METHODS["autoscale"]):
+        tokens = {run.spec.hash: run.spec.tokens for run in method.runs(setting)}
+        assert method.count(setting) == (len(tokens), sum(tokens.values()))
 
 
 def test_equal_weights_are_compared_by_the_base_run_where_it_is_as_long(tmp_path: Path) -> None:
@@ -88,14 +88,13 @@ def test_later_rounds_follow_from_earlier_ones(tmp_path: Path) -> None:
     half = trained(study, setting, first[:-1])
     assert {run.name for run in GOAL.runs(half)} == {run.name for run in first}
     losses = half.once(measured)
-    assert losses.points is not None
     early = Measured(study, losses.points[losses.points["step"] < losses.points["step"].max()])
     assert [losses.done(first[0]), early.done(first[0])] == [True, False]
     with pytest.raises(StudyError, match=f"1 of 14 runs.*{first[-1].name}"):
         GOAL.recommend(half, list)
     both = GOAL.runs(trained(study, setting, first))
-    assert len(both) == METHODS["ddo"].count(setting)[0] == 28
-    assert sum(run.spec.tokens for run in both) == METHODS["ddo"].count(setting)[1]
+    assert (len(both), sum(run.spec.tokens for run in both)) == METHODS["ddo"].count(setting)
+    assert len(both) == 28
     content = recommended(study, setting)
     rounds = content.proposals[0].details.designs
     assert len(rounds) == 2
@@ -149,22 +148,16 @@ def test_without_an_effect_of_the_domains_no_path_is_extrapolated(tmp_path: Path
     assert any("cannot tell the domains apart" in line for line in rows["ddo"].lines)
 
 
-def test_perplexities_are_averaged_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_the_average_may_be_of_perplexities_and_weighted(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, "weights.average=perplexity", "weights.methods=[ddo,uniform]")
-    recommended(study, setting)
-    for row in compared(study, setting).methods:
-        assert row.value == pytest.approx(np.mean([np.exp(value) for value in row.losses.values()]), rel=1e-3)
-        assert row.value > row.perplexity == pytest.approx(np.exp(row.loss))
-        assert row.predicted is None
-
-
-def test_domains_count_by_their_value(tmp_path: Path) -> None:
-    study, setting = make_study(tmp_path, "weights.methods=[ddo,uniform]")
     setting.question.weights.value = {"general": 3, "code": 1}
     recommended(study, setting)
     for row in compared(study, setting).methods:
-        assert row.value == pytest.approx(0.75 * row.losses["general"] + 0.25 * row.losses["code"])
-        assert row.perplexity == pytest.approx(np.exp(row.value))
+        general, code = row.losses["general"], row.losses["code"]
+        assert row.value == pytest.approx(0.75 * np.exp(general) + 0.25 * np.exp(code), rel=1e-3)
+        assert row.loss == pytest.approx(0.75 * general + 0.25 * code)
+        assert row.value > row.perplexity == pytest.approx(np.exp(row.loss))
+        assert row.predicted is None
 
 
 def test_a_domain_with_few_tokens_holds_its_weight(tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ def test_tables_of_the_terminal_hold_every_method(tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_draws_every_figure_and_no_text_lies_on_another(browser, path: Path, width: int) -> None:
+def test_a_browser_draws_every_figure_and_no_text_lies_on_another(browser, path: Path) -> None:
+    width = 390
     with opened(browser, path, width) as (page, said, _):
         drawn = marks_drawn(page)
         # Weights, two paths, three domains, losses by method, losses while training.

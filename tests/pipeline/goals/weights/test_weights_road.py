@@ -1,8 +1,6 @@
 """The road to weights in small: real corpora, real runs at two scales, AutoScale, and the comparison."""
 
 import json
-import os
-import signal
 
 import pytest
 
@@ -10,21 +8,17 @@ from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.study.folder import Study, study_of
-from tests.pipeline.small import CPTLAW, wait_until
-from tests.processes import Forked
 
 pytestmark = pytest.mark.slow
 
-AUTOSCALE = [
-    *("weights.methods=[autoscale,uniform]", "weights.scales=[9,18]", "weights.target=36", "weights.confirm_seeds=2")
-]
+AUTOSCALE = ["weights.methods=[autoscale,uniform]", "weights.scales=[9,18]", "weights.target=36"]
+AUTOSCALE += ["weights.confirm_seeds=2", "name=whole"]
 
 
 @pytest.fixture(scope="module")
 def compared(words: list[str]) -> Study:
-    whole = [*words, *AUTOSCALE, "name=whole"]
-    assert run(["quickstart", *whole]) == 0
-    return study_of(read_question(whole))
+    assert run(["quickstart", *words, *AUTOSCALE]) == 0
+    return study_of(read_question([*words, *AUTOSCALE]))
 
 
 def test_the_whole_road(compared: Study, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +38,7 @@ def test_the_whole_road(compared: Study, words: list[str], capsys: pytest.Captur
     answers = [(compared.folder / name).read_bytes() for name in ("recommendation.json", "confirmation.json")]
     capsys.readouterr()
     for verb in ("plan", "train", "collect", "fit", "recommend", "confirm", "report"):
-        assert run([verb, *words, *AUTOSCALE, "name=whole"]) == 0, verb
+        assert run([verb, *words, *AUTOSCALE]) == 0, verb
     out = " ".join(capsys.readouterr().out.split())
     assert "search by autoscale" in out
     assert "20 runs, 20 of them done already" in out
@@ -61,42 +55,6 @@ def test_weights_that_need_no_search_are_compared(words: list[str], capsys: pyte
     assert {row.method for row in rows} == {"uniform", "mine"}
 
 
-def test_a_recommendation_of_another_question_is_not_confirmed(
-    compared: Study, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["confirm", str(compared.folder), "weights.target=45"]) == 3
-    assert "of another question; run cptlaw recommend again" in capsys.readouterr().err
-    path = compared.folder / "recommendation.json"
-    kept = path.read_text()
-    path.write_text(json.dumps({**json.loads(kept), "mixture": {"general": 2}}))
-    try:
-        assert run(["report", str(compared.folder)]) == 3
-    finally:
-        path.write_text(kept)
-    wrong = "mixture.general = 2: input should be less than or equal to 1; run cptlaw recommend again"
-    assert wrong in capsys.readouterr().err
-
-
-def test_killed_in_the_middle_and_repeated_trains_nothing_twice(compared: Study, words: list[str]) -> None:
-    mine = [*words, *AUTOSCALE, "name=killed"]
-    study = study_of(read_question(mine))
-    assert run(["prepare", *mine]) == run(["plan", *mine]) == 0
-    driver = Forked([*CPTLAW, "train", *mine], start_new_session=True)
-    wait_until(lambda: len(list(study.runs.glob("*/DONE"))) >= 4)
-    os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
-    done = {path.parent.name: path.stat().st_mtime_ns for path in study.runs.glob("*/DONE")}
-    assert 4 <= len(done) < 14
-    for verb in ("train", "recommend"):
-        assert run([verb, *mine]) == 0, verb
-    assert done == {name: (study.runs / name / "DONE").stat().st_mtime_ns for name in done}
-    for planned in study.read_plan():
-        whole = compared.runs / planned.name / "points.jsonl"
-        assert (study.runs / planned.name / "points.jsonl").read_bytes() == whole.read_bytes()
-    both = [WeightsRecommendation.read(folder) for folder in (study, compared)]
-    assert both[0].proposals == both[1].proposals
-
-
 def test_a_masked_model_goes_the_same_road(words: list[str]) -> None:
     bert = ["model=bert-base", "objective.kind=masked", "model.vocab_size=null", "model.hidden_size=16"]
     bert += ["model.num_hidden_layers=1", "model.num_attention_heads=2", "model.intermediate_size=32"]
@@ -111,3 +69,13 @@ def test_a_masked_model_goes_the_same_road(words: list[str]) -> None:
     rows = WeightsConfirmation.read(study).methods
     assert {row.method for row in rows} == {"ddo", "uniform"}
     assert {row.low for row in rows} == {None}
+
+
+def test_a_recommendation_of_another_question_is_not_confirmed(compared: Study, capsys) -> None:
+    assert run(["confirm", str(compared.folder), "weights.target=45"]) == 3
+    assert "of another question; run cptlaw recommend again" in capsys.readouterr().err
+    path = compared.folder / "recommendation.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "mixture": {"general": 2}}))
+    assert run(["report", str(compared.folder)]) == 3
+    wrong = "mixture.general = 2: input should be less than or equal to 1; run cptlaw recommend again"
+    assert wrong in capsys.readouterr().err

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -21,8 +19,8 @@ from pipeline.question.schema import Question
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
-from tests.pipeline.small import write_losses
-from training.corpora.manifest import Manifest, PreparedCorpus
+from tests.pipeline.show.report.report_study import long_corpora
+from tests.pipeline.small import with_tokens, write_losses
 from training.evaluation_steps import evaluation_steps
 
 GOAL = WeightsGoal()
@@ -33,13 +31,6 @@ USEFUL = {"general": 3.0, "code": 1.0, HOSTILE_DOMAIN: 0.2}
 """How much a domain's own tokens lower its loss."""
 HELPS = {"general": 0.1, "code": 0.1, HOSTILE_DOMAIN: 0.1}
 """What a domain's tokens are worth to another."""
-
-
-class _Corpora(Manifest):
-    """A manifest of corpora that nobody prepared."""
-
-    def store(self, corpus: str) -> Any:
-        return SimpleNamespace(meta=SimpleNamespace(end_of_text=0))
 
 
 @functools.cache
@@ -60,9 +51,7 @@ def make_study(studies: Path, *words: str, tokens: int = 10**9, name: str = HOST
     source = question.corpora.sources["general"]
     question.corpora = dataclasses.replace(question.corpora, sources=dict.fromkeys(DOMAINS, source))
     study = Study(studies / name)
-    prepared = PreparedCorpus("x", "00" * 16, "", {"train": tokens, "validation": 10**6}, {}, {})
-    manifest = _Corpora(study.folder, "tokenizer", "00", 2048, 0.05, dict.fromkeys(DOMAINS, prepared))
-    return study, Context(question, study, manifest, "fp32")
+    return study, with_tokens(Context(question, study, long_corpora(study, *DOMAINS), "fp32"), tokens)
 
 
 @functools.cache
