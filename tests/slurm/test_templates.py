@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.study.artifacts import Machine
 from pipeline.study.folder import Study
 from tests.pipeline.small import wait_until
 from tests.slurm.conftest import SLURM, Cluster
@@ -78,7 +79,11 @@ def test_an_array_over_the_plan(
 def test_the_whole_study(cluster: Cluster, words: list[str], studies: Path, tmp_path: Path) -> None:
     """Two workers on two nodes, signalled during training; then the recommendation."""
     folder = studies / "answered"
-    more = ["law=transfer-anchored", "law.transfer-anchored.from_step=2", "bootstrap=20", "goal.tolerance=0.5"]
+    more = ["law=transfer-anchored", "law.transfer-anchored.from_step=2", "bootstrap=2", "goal.tolerance=0.5"]
+    more.append("confirm.neighbour=0")
+    folder.mkdir()
+    # Of a machine whose speed is known no speed is measured, which takes 20 s.
+    Machine("fp32", {}, {"fp32": 1}, "a CPU", ["qwen2-0.05m"]).write(Study(folder))
     question = [word for word in words if not word.startswith("studies=")]
     job = cluster.submit("--nodes=2", SLURM / "study.sbatch", folder, *question, *more, folder=tmp_path)
     runs = folder / "runs"
