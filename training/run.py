@@ -72,7 +72,7 @@ class RunFolders:
     manifest: Manifest
     """The prepared corpora."""
     engines: Path
-    """Engines measured on this machine."""
+    """Engines chosen on this machine."""
     start: Path | None = None
     """Folder of the first weights; None: from scratch."""
     reference: Path | None = None

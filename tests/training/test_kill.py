@@ -58,6 +58,7 @@ def test_killed_inside_again_and_again(spec, manifest, undisturbed, tmp_path):
         assert newest(tmp_path) == state
         assert undisturbed[0].startswith((tmp_path / "points.jsonl").read_bytes())
     assert attempt(spec, tmp_path, manifest) == 0
+    assert newest(tmp_path) is None
     assert (tmp_path / "points.jsonl").read_bytes() == undisturbed[0]
 
 

@@ -4,10 +4,9 @@ import json
 import math
 import random
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import SHAPE
@@ -16,7 +15,7 @@ from training.corpora.language_model import perplexities
 from training.corpora.reader import Reader, Row
 from training.corpora.source import Source
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
-from training.corpora.validation_choice import Choice, worst_under_all, write_validation_set
+from training.corpora.validation_choice import Choice, write_validation_set
 from training.model import build_model
 
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnop", k=2 + n % 4)) for n in range(40)]
@@ -142,18 +141,6 @@ def test_a_folder_that_is_no_model_is_one_line(models, tmp_path, broken):
     with pytest.raises(CorpusError, match=r"no config\.json|tokenizer: ") as error:
         write(tmp_path / "law.jsonl", [models[0], tmp_path / "model"])
     assert "\n" not in str(error.value)
-
-
-@settings(deadline=None)
-@given(st.integers(1, 4), st.integers(1, 40), st.floats(0, 0.99), st.integers(0, 9))
-def test_the_worst_under_all_are_no_more_than_the_ratio(models_count, documents, ratio, seed):
-    values = np.random.default_rng(seed).random((models_count, documents))
-    worst = worst_under_all(values, ratio)
-    assert worst.sum() <= ratio * documents
-    for row in values:
-        if worst.any():
-            assert row[worst].min() >= np.sort(row)[documents - int(ratio * documents)]
-    assert worst_under_all(values[:1], ratio).sum() == int(ratio * documents)
 
 
 @given(st.lists(st.integers(0, 10**6), unique=True, max_size=40), st.integers(1, 20), st.randoms())
