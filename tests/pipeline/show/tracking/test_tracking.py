@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.goals.registry import question_of_study
 from pipeline.question.schema import TrackingConfig
-from pipeline.show.tracking.mirror import Mirror
+from pipeline.show.tracking.mirror import Mirror, track_answer
 from pipeline.show.tracking.rows import rows_by_attempt
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.folder import Study
@@ -262,7 +263,7 @@ def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_fa
     (html,) = one.folder.glob("files/media/html/report*.html")
     assert html.read_text() == (study.folder / "report.html").read_text()
     # The same answer is copied once.
-    assert run(["report", str(study.folder), "tracking.kind=wandb"]) == 0
+    track_answer(study, question_of_study(study.folder, ["tracking.kind=wandb"]))
     assert len(stored(study)) == 1
 
 
