@@ -14,7 +14,9 @@ from pipeline.cli.main import run
 from pipeline.goals.registry import question_of_study
 from pipeline.launch.slurm.script import driver_script, train_script
 from pipeline.question.schema import LawConfig
-from pipeline.study.folder import Study, question_yaml
+from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.study.collect import collect
+from pipeline.study.folder import Study, StudyError, question_yaml
 from tests.pipeline.show.report.report_study import make_study
 from tests.pipeline.show.report.test_report import Page
 from tests.pipeline.small import refused
@@ -50,6 +52,13 @@ def study(confirmed: Study, tmp_path: Path) -> Study:
 
 def everything(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def error_of(read: Callable[..., object], *given: object) -> str:
+    """The error of a file that cannot be read, which verbs print."""
+    with pytest.raises(StudyError) as error:
+        read(*given)
+    return str(error.value)
 
 
 def test_a_verb_given_too_early_names_the_first_step_that_is_left(study: Study, capsys) -> None:
@@ -110,12 +119,12 @@ def test_a_plan_of_a_stranger(study: Study, capsys) -> None:
         plans["".join(json.dumps(line) + "\n" for line in content).encode()] = ""
     for content, problem in plans.items():
         study.plan_file.write_bytes(content)
-        # Each verb that reads the plan, of the last one.
-        for verb in ("status", *(("collect", "report", "track sync") if content == [*plans][-1] else ())):
-            error = refused([*verb.split(), str(study.folder)], capsys, 3)
-            assert error.startswith(str(study.plan_file)), content
-            assert problem in error
-            assert error.endswith("with the question of this study; the finished runs are kept"), content
+        error = error_of(study.read_plan)
+        assert error.startswith(str(study.plan_file)), content
+        assert problem in error
+        assert error.endswith("with the question of this study; the finished runs are kept"), content
+    for verb in ("status", "collect", "report", "track sync"):
+        assert refused([*verb.split(), str(study.folder)], capsys, 3) == error
     study.plan_file.write_bytes(whole)
     assert everything(study.folder) == before
     study.write_plan([])
@@ -140,9 +149,10 @@ def test_points_of_a_stranger(study: Study, capsys) -> None:
     (study.folder / "points.parquet").unlink()
     for line in WRONG_POINTS:
         points.write_bytes((whole + line + "\n").encode(errors="surrogateescape"))
-        error = refused(["collect", str(study.folder)], capsys, 3)
+        error = error_of(collect, study, "general")
         assert f"{points} line" in error, line[:100]
         assert error.endswith(f"delete runs/{points.parent.name} to train it again")
+    assert refused(["collect", str(study.folder)], capsys, 3) == error
     # A run that cannot be read keeps nobody from looking at the others.
     assert run(["status", str(study.folder)]) == 0
     assert not (study.folder / "points.parquet").exists()
@@ -165,13 +175,16 @@ ANSWERS: list[tuple[str, Change]] = [
 
 
 def test_an_answer_of_a_stranger(study: Study, capsys) -> None:
+    kinds = {"recommendation.json": Recommendation, "confirmation.json": Confirmation}
     for name, change in ANSWERS:
         path = study.folder / name
         whole = path.read_text()
         content = json.loads(whole)
         change(content)
         path.write_text(json.dumps(content))
-        assert name in refused(["report", str(study.folder)], capsys, 3), content
+        assert name in error_of(kinds[name].read, study), content
+        if (name, change) == ANSWERS[-1]:
+            assert name in refused(["report", str(study.folder)], capsys, 3)
         path.write_text(whole)
 
 

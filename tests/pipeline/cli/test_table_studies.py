@@ -59,7 +59,7 @@ def test_kept_points_are_enough(tmp_path: Path, capsys) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "study.yaml").write_text(question_yaml(question))
-    points = study_points(("code",), steps=(50, 100, 150, 200))
+    points = study_points(("code",), ratios=(0.0, 0.5, 1.0), steps=(50, 100, 200))
     mixtures = [column for column in points if column.startswith("mixture.")]
     points = points.reindex(columns=[*COLUMNS, *mixtures]).assign(study="kept", tokens=0, model="m")
     _write(points, kept / "points.parquet", 0.999)
