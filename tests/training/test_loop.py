@@ -12,10 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 from tests.training.runs import diverging, losses_of, masked, points_of, train_run, trained
 from training.attempt import attempts
-from training.batches import training_batches
+from training.batches import training_batches, validation_windows
 from training.checkpoints import states
 from training.devices.group import Group
 from training.durable import read_lines_whole
@@ -122,7 +123,6 @@ def test_a_continual_run_starts_at_its_parents_last_loss(manifest, spec, run, tm
 
 
 def test_checkpoints_load_with_plain_transformers(manifest, run):
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from training.evaluation import evaluate
@@ -216,6 +216,20 @@ def test_a_masked_model_learns(spec, manifest, tmp_path):
     later = dataclasses.replace(bert, first_sequence=8, steps=2)
     np.testing.assert_array_equal(next(training_batches(stores, later, 1)).numpy(), whole[1])
     assert ((whole[0][:, 1] != IGNORED).sum(1) == bert.objective.predictions(spec.sequence_length)).all()
+
+
+def test_a_sequence_may_begin_with_the_token_between_documents(spec, manifest):
+    """What is predicted stays the same, token by token."""
+    stores = {corpus: manifest.store(corpus) for corpus in spec.corpora}
+    begun = dataclasses.replace(spec, separator_first=True)
+    for store in stores.values():
+        plain, beginning = (validation_windows(store, one) for one in (spec, begun))
+        assert torch.equal(plain[:, 1:], beginning[:, 1:])
+        assert (beginning[:, 0] == store.meta.end_of_text).all()
+        assert not torch.equal(plain, beginning)
+    plain, beginning = (next(training_batches(stores, one, 1)) for one in (spec, begun))
+    assert torch.equal(plain[:, 1:], beginning[:, 1:])
+    assert (beginning[:, 0] == next(iter(stores.values())).meta.end_of_text).all()
 
 
 def test_documents_of_a_sequence_can_be_kept_apart(spec, manifest, tmp_path):

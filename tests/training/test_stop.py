@@ -66,33 +66,29 @@ def test_a_signal_in_a_call_of_minutes_is_obeyed_in_seconds() -> None:
     assert PATIENCE <= 4
 
 
-def _train(folder: Path, manifest, spec, engine: str) -> None:
+def _train(folder: Path, manifest, spec) -> None:
     end_in_time()
-    code = run_once(spec, RunFolders(folder, manifest, folder / "engines"), Execution(engine=engine, metrics_every=1))
+    code = run_once(spec, RunFolders(folder, manifest, folder / "engines"), Execution(engine="eager", metrics_every=1))
     os._exit(code or 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "steps", "batch", "seconds"), [("auto", 0, 64, 5), ("eager", 1, 4, 1)])
-def test_a_signal_while_a_large_model_is_measured_or_trained(
-    engine: str, steps: int, batch: int, seconds: float, manifest, tmp_path
-) -> None:
+def test_a_signal_in_a_step_of_a_large_model_drops_the_step(manifest, tmp_path) -> None:
     sizes = {"hidden_size": 512, "num_hidden_layers": 12, "num_attention_heads": 8, "intermediate_size": 2048}
     shape = {**tiny_spec().model, **sizes, "vocab_size": manifest.vocabulary, "max_position_embeddings": 512}
     corpora = {name: corpus.fingerprint for name, corpus in manifest.corpora.items()}
-    spec = tiny_spec(model=shape, corpora=corpora, sequence_length=256, global_batch=batch, validation_windows=1)
-    process = FORKS.Process(target=_train, args=(tmp_path, manifest, spec, engine))
+    spec = tiny_spec(model=shape, corpora=corpora, sequence_length=256, validation_windows=1)
+    process = FORKS.Process(target=_train, args=(tmp_path, manifest, spec))
     process.start()
-    metrics = tmp_path / "metrics.jsonl"
-    while not (attempts(tmp_path) and (not steps or metrics.exists())):
+    while not (tmp_path / "metrics.jsonl").exists():
         time.sleep(0.1)
-    time.sleep(seconds)
+    time.sleep(1)
     start = time.monotonic()
     process.terminate()
     process.join()
     assert process.exitcode == Exit.RUN_ME_AGAIN
-    # A state of this size is written in a second or two, on a busy disk in some ten; to measure takes longer.
+    # A state of this size is written in a second or two, on a busy disk in some ten.
     assert time.monotonic() - start < 20
     assert attempts(tmp_path)[-1].get("exit_code") == Exit.RUN_ME_AGAIN
-    # In the middle of a step of some seconds: at its end the state would be that of the next one.
-    assert [path.name for path in saved_states(tmp_path)] == ["step-1"][:steps]
+    # At the end of the step, of some seconds, the state would be that of the next one.
+    assert [path.name for path in saved_states(tmp_path)] == ["step-1"]
