@@ -34,11 +34,9 @@ class Cost:
     role: str
     """pretrain, fit or confirm."""
     model: str
-    """Name of the model."""
     non_embedding: int
     """Its non-embedding parameters."""
     runs: int
-    """Number of runs."""
     tokens: int
     """Training tokens."""
     flops: float

@@ -62,11 +62,7 @@ def changed_corpora(context: Context) -> list[str]:
     if context.given_manifest is not None or not context.is_prepared:
         return []
     sources = {
-        name: replace(
-            given,
-            path=real_file(below(question.corpora.folder, given.path)) if given.path else "",
-            validation=validation_path(question, name),
-        )
+        name: replace(given, path=_path(question, given), validation=validation_path(question, name))
         for name, given in question.corpora.sources.items()
         if given.kind != "generated"
     }
@@ -108,7 +104,7 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
     sources = {}
     for name, given in corpora.sources.items():
         key = f"corpora.sources.{name}"
-        path = real_file(below(corpora.folder, given.path)) if given.path else ""
+        path = _path(question, given)
         generated = given.generated
         if given.kind == "generated":
             path = path or str(Path(question.data) / "generated")
@@ -134,6 +130,10 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
     if problems:
         raise CorpusError("\n".join(problems))
     return sources
+
+
+def _path(question: Question, source: Source) -> str:
+    return real_file(below(question.corpora.folder, source.path)) if source.path else ""
 
 
 def _unreadable(path: str, remedy: str) -> list[str]:

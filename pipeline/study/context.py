@@ -15,7 +15,7 @@ from fitting.schedule import Schedule
 from pipeline.question.data import data_folder
 from pipeline.question.presets import models
 from pipeline.question.schema import ModelConfig, Question
-from pipeline.study.artifacts import Machine
+from pipeline.study.artifacts import Machine, read_if_there
 from pipeline.study.collect import of_domain, read_points, schedules
 from pipeline.study.earlier import earlier_schedules, with_earlier
 from pipeline.study.fits import fits_digest, read_back_test, read_fits
@@ -78,7 +78,7 @@ class Context:
     @cached_property
     def machine(self) -> Machine | None:
         """What prepare measured of this machine; None before that. Raises StudyError: machine.json is damaged."""
-        return Machine.read(self.study) if Machine.path(self.study).exists() else None
+        return read_if_there(Machine, self.study)
 
     @cached_property
     def known_precision(self) -> str | None:

@@ -6,7 +6,7 @@ of each domain.
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -39,6 +39,8 @@ FAR = 0.02
 """Relative error of a factor, from rounding to whole steps, above which the proposal has a note."""
 Optima = list[DDO] | list[dict[str, float]]
 """The fit, or domain -> optimal tokens, of the smaller and of the larger scale."""
+Scales = Callable[[Context], list[int]]
+"""The steps of the base runs that a method reads."""
 Offsets = dict[str, float] | float
 """As `fitting.autoscale` takes them."""
 _NO_EFFECT = (
@@ -198,20 +200,6 @@ def design_fit(context: Context, design: OneAtATimeDesign, fit: DDO) -> DesignFi
     )
 
 
-def _count(context: Context, scales: Sequence[int]) -> tuple[int, int]:
-    """(runs, tokens) of all rounds at some scales, which do not depend on the weights."""
-    weights, m = context.question.weights, len(domain_names(context))
-    other = [factor for factor in factors_of(context) if factor != 1]
-    length, rounds = 1 + sum(m + factor - 1 for factor in other), weights.rounds * weights.seeds
-    tokens = sum(round(rounds * steps * length * tokens_per_step(context)) for steps in scales)
-    return len(scales) * rounds * (1 + m * len(other)), tokens
-
-
-def _runs(context: Context, scales: Sequence[int]) -> list[PlannedRun]:
-    """The runs of the rounds at some scales, as far as they are known."""
-    return [run for steps in scales for design, _ in design_rounds(context, steps) for run in design.runs]
-
-
 def _scale(context: Context) -> list[int]:
     """That of DDO."""
     return context.question.weights.scales[:1]
@@ -221,6 +209,20 @@ def _scales(context: Context) -> list[int]:
     """Those of AutoScale."""
     scales = context.question.weights.scales
     return [scales[0], scales[-1]]
+
+
+def _count(scales: Scales, context: Context) -> tuple[int, int]:
+    """(runs, tokens) of all rounds at some scales, which do not depend on the weights."""
+    weights, m = context.question.weights, len(domain_names(context))
+    other = [factor for factor in factors_of(context) if factor != 1]
+    length, rounds = 1 + sum(m + factor - 1 for factor in other), weights.rounds * weights.seeds
+    tokens = sum(round(rounds * steps * length * tokens_per_step(context)) for steps in scales(context))
+    return len(scales(context)) * rounds * (1 + m * len(other)), tokens
+
+
+def _runs(scales: Scales, context: Context) -> list[PlannedRun]:
+    """The runs of the rounds at some scales, as far as they are known."""
+    return [run for steps in scales(context) for design, _ in design_rounds(context, steps) for run in design.runs]
 
 
 def _propose(context: Context) -> list[Proposal]:
@@ -233,7 +235,7 @@ def _propose(context: Context) -> list[Proposal]:
     binding = [fit.status.message] if fit.held else []
     lines = (*effect(fit), *fit.warnings, *missed_factors(context, design), *binding, *limited)
     details = Details(designs=[design_fit(context, one, made) for one, made in rounds if made])
-    runs, predicted = _runs(context, _scale(context)), predicted_at_target(context, fit, weights)
+    runs, predicted = _runs(_scale, context), predicted_at_target(context, fit, weights)
     return [proposal_of("ddo", weights, runs, low=low, high=high, predicted=predicted, lines=lines, details=details)]
 
 
@@ -246,9 +248,7 @@ def predicted_at_target(context: Context, fit: DDO, weights: Mapping[str, float]
     return {"mean": loss} if math.isfinite(loss) else {}
 
 
-DDO_METHOD = Method(
-    _propose, lambda context: _runs(context, _scale(context)), lambda context: _count(context, _scale(context))
-)
+DDO_METHOD = Method(_propose, functools.partial(_runs, _scale), functools.partial(_count, _scale))
 """Proposes the optimum at the first of weights.scales for the target."""
 
 
@@ -261,7 +261,7 @@ def _propose_path(context: Context) -> list[Proposal]:
         for design, fit in zip(designs, fits)
         for line in _path_lines(context, design, fit)
     ]
-    runs, target = _runs(context, _scales(context)), target_tokens(context)
+    runs, target = _runs(_scales, context), target_tokens(context)
     # A search with one seed cannot be tested, and is believed.
     if any(fit.p_value >= SIGNIFICANT for fit in fits):
         weights, limited = within_text(context, {name: float(weight) for name, weight in base_weights(context).items()})
@@ -347,9 +347,6 @@ def _values(tokens: Mapping[str, float] | ArrayLike) -> np.ndarray:
 
 
 AUTOSCALE = Method(
-    _propose_path,
-    lambda context: _runs(context, _scales(context)),
-    lambda context: _count(context, _scales(context)),
-    proposals=lambda context: 2,
+    _propose_path, functools.partial(_runs, _scales), functools.partial(_count, _scales), proposals=lambda context: 2
 )
 """Proposes the weights of the paper's path and of the path with offsets; the confirmation compares them."""
