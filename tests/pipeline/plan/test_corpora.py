@@ -33,7 +33,7 @@ def test_the_six_domains_and_general_text_are_prepared_together(tmp_path: Path) 
     domains = ("general", "code", "math", "law", "chemistry", "music", "medical")
     words = ["corpora=dcpt-six", "corpora.domain=law", f"corpora.folder={CORPORA}", f"data={tmp_path}"]
     words += ["corpora.tokenizer.vocabulary=300", "corpora.validation_ratio=0.2"]
-    words += [f"corpora.sources.{name}.max_bytes={600_000 if name == 'law' else 300_000}" for name in domains]
+    words += [f"corpora.sources.{name}.max_bytes={300_000 if name in ('law', 'code') else 200_000}" for name in domains]
     question = read_question([*words, "corpora.sources.law.min_characters=400"])
     lines: list[str] = []
     manifest = prepare_corpora(question, lines.append)
@@ -41,7 +41,7 @@ def test_the_six_domains_and_general_text_are_prepared_together(tmp_path: Path) 
     for name in domains:
         assert manifest.store(name).tokens("train") > 10_000
         assert manifest.store(name).tokens("validation") > 0
-    assert manifest.corpora["law"].dropped["min_characters"] > 500
+    assert manifest.corpora["law"].dropped["min_characters"] > 100
     assert any(line.startswith("law: kept ") for line in lines)
     assert prepare_corpora(question, lines.append) == manifest
 
@@ -111,21 +111,21 @@ def test_validation_documents_are_chosen_by_a_study_and_kept_out(texts: Path, tm
     study = Study(tmp_path / "studies" / "small")
     assert [run.role for run in study.read_plan()].count("pretrain") == 1
     sets = tmp_path / "sets"
-    settings = [f"validation.models=[{study.folder}]", "validation.sample=60", "validation.keep=20"]
+    settings = [f"validation.models=[{study.folder}]", "validation.sample=24", "validation.keep=8"]
     choosing = ["prepare", "validation", *words, f"corpora.validation={sets}", *settings]
     assert run(choosing) == 0
     assert run(choosing) == 0
     output = capsys.readouterr().out
-    assert "domain: chosen already, 20 validation documents" in output
+    assert "domain: chosen already, 8 validation documents" in output
     assert run(["prepare", *words, f"corpora.validation={sets}"]) == 0
     question = read_question([*words, f"corpora.validation={sets}"])
     manifest = Manifest.open(data_folder(question))
     for name in ("general", "domain"):
         chosen = [json.loads(line) for line in (sets / f"{name}.jsonl").read_text().splitlines()]
         corpus = manifest.corpora[name]
-        assert len(chosen) == 20
-        assert corpus.documents == {"train": 100, "validation": 20}
-        assert corpus.dropped == {"validation.same": 20}
+        assert len(chosen) == 8
+        assert corpus.documents == {"train": 112, "validation": 8}
+        assert corpus.dropped == {"validation.same": 8}
         assert corpus.bytes["validation"] == sum(len(row["text"].encode()) for row in chosen)
 
 

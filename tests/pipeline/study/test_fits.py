@@ -20,7 +20,6 @@ from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.registry import read_question
 from pipeline.question.schema import LawConfig
-from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import read_points, schedules
 from pipeline.study.context import Context
 from pipeline.study.fits import (
@@ -73,9 +72,9 @@ def test_a_law_of_both_phases_reads_the_pre_training_of_the_target() -> None:
 
 
 def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) -> None:
-    study, question = make_study(tmp_path, ladder=[], bootstrap=2)
+    study, question = make_study(tmp_path, until="fits", ladder=[], bootstrap=2)
     assert set(question.law) == {"dcpt", "transfer-anchored"}
-    content = Recommendation.read(study)
+    content = TradeOffGoal().recommend(Context(question, study), list)
     assert 0 < (content.low or 0) < (content.high or 0) < 1
     assert {*(content.weights or {})["general"]} == {"dcpt", "transfer-anchored"}
     file = study.folder / "fits" / "held_out.parquet"

@@ -108,11 +108,11 @@ def test_every_run_begins_anew_without_a_constant_rate_or_if_asked_to(words, tmp
 
 def test_points_of_a_run_that_continues_another_are_planned_as_they_are_collected(tmp_path: Path) -> None:
     setting = setting_of(tmp_path, *WSD, "design.tolerance=0.002", "design.ratios=[0.3,0.5]", "design.budget=2e14")
-    all_rounds(setting)
+    all_rounds(setting, 4)
     study = study_of(setting.question)
     chosen = [run for one in read_rounds(study) for run in one.chosen]
     longer = [run for run in chosen if run.continues]
-    assert longer
+    assert {len(run.continues) for run in longer} == {1, 2}
     # Its cost is that of its own steps.
     first = longer[0]
     alone = continual_run(setting, setting.models[first.model], first.domain_ratio, first.steps, first.seed, "fit")

@@ -26,7 +26,7 @@ BASE = {"general": 0.8, "domain": 0.1, "third": 0.1}
 
 
 def _question(words: list[str], *more: str) -> Question:
-    doremi = ["name=doremi", "weights.methods=[doremi]", "weights.scales=[40]", "weights.target=60"]
+    doremi = ["name=doremi", "weights.methods=[doremi]", "weights.scales=[24]", "weights.target=60"]
     question = read_question([*words, *doremi, *more])
     question.weights.base = BASE
     return question
@@ -36,7 +36,7 @@ def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(words: list[str], tm
     setting = estimate(_question(words, "weights.rounds=3", "weights.seeds=2", "weights.doremi.step_size=0.5"))
     first, second, *proxies = DOREMI.runs(setting)
     # The base run of ddo, by name and hash.
-    assert first == mixture_run(setting, base_weights(setting), 40, setting.question.seed)
+    assert first == mixture_run(setting, base_weights(setting), 24, setting.question.seed)
     for reference, proxy in zip((first, second), proxies, strict=True):
         assert proxy.after == reference.spec.hash
         assert proxy.parent is None
@@ -45,7 +45,7 @@ def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(words: list[str], tm
         assert (proxy.spec.reweighting.step_size, proxy.spec.reweighting.smoothing) == (0.5, 1e-3)
         plain = dataclasses.replace(proxy.spec, reweighting=None)
         assert run_flops(proxy.spec) > 1.2 * run_flops(plain)
-    assert DOREMI.count(setting) == (12, 12 * 40 * 6 * 16)
+    assert DOREMI.count(setting) == (12, 12 * 24 * 6 * 16)
     Study(tmp_path).write_plan([first, proxies[0]])
     assert Study(tmp_path).read_plan() == [first, proxies[0]]
 
@@ -98,17 +98,17 @@ def test_two_rounds_from_the_plan_to_the_report(words: list[str]) -> None:
     assert proxy.after == reference.spec.hash
     content = WeightsRecommendation.read(study)
     (row,) = content.proposals
-    assert row.tokens == 4 * 40 * 6 * 16
+    assert row.tokens == 4 * 24 * 6 * 16
     assert row.lines[-1].startswith("2 of 2 rounds, ")
     first, second = row.details.rounds
     path = read_path(study.runs / proxy.name)
-    assert [line["step"] for line in path] == list(range(1, 41))
+    assert [line["step"] for line in path] == list(range(1, 25))
     assert first.reference == BASE
     assert first.weights == pytest.approx(path[-1]["mean"], abs=1e-12)
     # The reference has hardly read the other two: the proxy, that reads all alike, is behind it in general.
     assert max(first.weights, key=lambda name: first.weights[name]) == "general"
     (thin,) = first.paths
-    assert thin.steps == list(range(4, 41, 4))
+    assert thin.steps == list(range(4, 25, 4))
     assert thin.weights["third"] == [line["weights"]["third"] for line in path[3::4]]
     # A second round starts from the first one's answer.
     assert second.reference == pytest.approx(first.weights, abs=1e-4)
