@@ -66,7 +66,8 @@ def make_store(
             raise
         # Another process completed it first, on a file system without locks.
         shutil.rmtree(unfinished, ignore_errors=True)
-    meta = TokenStore.open(folder).meta
+    store = TokenStore.open(folder)
+    meta = store.meta
     reader.log(f"{name}: {store_summary(meta)}, {time.monotonic() - start:.0f} s")
     apart, asked = meta.tokens["validation"] / max(sum(meta.tokens.values()), 1), meta.validation_ratio
     if apart < asked / 2 and not reader.source.validation:
@@ -78,7 +79,7 @@ def make_store(
         kept, dropped = sum(meta.documents.values()), sum(meta.dropped.values())
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(meta.dropped.items()))
         reader.log(f"{name}: kept {kept:,} of {kept + dropped:,} documents; dropped: {reasons}")
-    return TokenStore.open(folder)
+    return store
 
 
 def store_summary(meta: StoreMeta) -> str:
