@@ -56,27 +56,15 @@ def test_it_holds_no_key_and_runs_one_job() -> None:
 
 
 @pytest.mark.slow
-def test_an_array_of_agents_fills_one_study(cluster: Cluster, words: list[str], studies: Path, place: Path) -> None:
-    overrides = [word for word in words if not word.startswith("mixture.domain_ratio=")]
-    (place / "words").write_text("\n".join([*overrides, "name=agents"]))
-    first = cluster.submit("--array=1-2", "--export=ALL", SCRIPT, "who/cptlaw/sweep", folder=place)
-    assert [cluster.wait(f"{first}_{task}", seconds=120)["JobState"] for task in (1, 2)] == ["COMPLETED"] * 2
-    study = Study(studies / "agents")
-    plan = study.read_plan()
-    assert {Fraction(run.spec.mixture["domain"]) for run in plan} == {0, Fraction(1, 5), Fraction(1, 2)}
-    assert all(study.state(run) == "done" for run in plan)
-    assert [len(attempts(study.runs / run.name)) for run in plan] == [1, 1, 1]
-
-
-@pytest.mark.slow
-def test_near_the_time_limit_the_job_saves_and_is_requeued(
+def test_an_array_of_agents_fills_one_study_and_near_its_time_limit_saves_and_is_requeued(
     cluster: Cluster, words: list[str], studies: Path, place: Path
 ) -> None:
     overrides = [word for word in words if not word.startswith(("mixture.domain_ratio=", "pretrain.steps="))]
-    overrides += ["name=stopped", "pretrain.steps=1500", "pretrain.evaluation.every=10", "allow_repeats=true"]
+    overrides += ["name=agents", "pretrain.steps=800", "pretrain.evaluation.every=10", "allow_repeats=true"]
     (place / "words").write_text("\n".join(overrides))
-    job = cluster.submit("--array=1", SCRIPT, "who/cptlaw/sweep", folder=place)
-    study = Study(studies / "stopped")
+    job = cluster.submit("--array=1-2", "--export=ALL", SCRIPT, "who/cptlaw/sweep", folder=place)
+    study, agents = Study(studies / "agents"), place / "agents"
+    wait_until(lambda: agents.exists() and len(agents.read_text().splitlines()) == 2, 90)
     wait_until(
         lambda: any(
             point["step"] > 0
@@ -85,16 +73,24 @@ def test_near_the_time_limit_the_job_saves_and_is_requeued(
         ),
         90,
     )
-    subprocess.run(["scancel", "--batch", "--signal=USR1", f"{job}_1"], check=True, env=os.environ)
-    assert cluster.wait(f"{job}_1", "PENDING", "COMPLETED", seconds=90)["JobState"] == "PENDING"
-    (run,) = study.runs.glob("pretrain*")
-    assert attempts(run)[0]["exit_code"] == 75
-    cluster.wait(f"{job}_1", "COMPLETED", seconds=240)
-    assert [line.split() for line in (place / "agents").read_text().splitlines()] == [["1", "0"], ["1", "1"]]
-    steps = [point["step"] for point in read_lines_whole(run / "points.jsonl")]
+    # One trains the run that both need; the other waits for it, and takes it over while it lives.
+    subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True, env=os.environ)
+    tasks = [f"{job}_{task}" for task in (1, 2)]
+    for task in tasks:
+        assert cluster.wait(task, "PENDING", "COMPLETED", seconds=90)["JobState"] == "PENDING"
+    assert [cluster.wait(task, "COMPLETED", seconds=240)["Restarts"] for task in tasks] == ["1", "1"]
+    assert sorted(agents.read_text().splitlines()) == ["1 0", "1 1", "2 0", "2 1"]
+    (trunk,) = study.runs.glob("pretrain*")
+    *stopped, last = attempts(trunk)
+    assert {record["exit_code"] for record in stopped} == {75}
+    assert last["from_step"] > 0
+    steps = [point["step"] for point in read_lines_whole(trunk / "points.jsonl")]
     assert steps == sorted(steps)
-    assert steps[-1] == 1500
-    assert attempts(run)[1]["from_step"] > 0
+    assert steps[-1] == 800
+    plan = study.read_plan()
+    assert {Fraction(run.spec.mixture["domain"]) for run in plan} == {0, Fraction(1, 5), Fraction(1, 2)}
+    assert all(study.state(run) == "done" for run in plan)
+    assert [len(attempts(study.runs / run.name)) for run in plan] == [1 + len(stopped), 1, 1]
 
 
 @pytest.mark.slow
