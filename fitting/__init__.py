@@ -18,7 +18,7 @@ from fitting.law_average import LawAverage, law_weights
 from fitting.law_selection import advise, average, compare, try_out
 from fitting.laws import LAWS, Law, Parameter
 from fitting.laws.tokens import ONE_CURVE
-from fitting.mixtures.autoscale import AutoScale, autoscale, autoscale_steps
+from fitting.mixtures.autoscale import AutoScale, autoscale
 from fitting.mixtures.best_mixture import Longer, best_mixture
 from fitting.mixtures.ddo import DDO, ddo
 from fitting.mixtures.optimum import MixtureOptimum, mixture_optimum
@@ -55,7 +55,6 @@ __all__ = [
     "areas",
     "areas_of_powers",
     "autoscale",
-    "autoscale_steps",
     "average",
     "balance",
     "best_mixture",

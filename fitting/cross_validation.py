@@ -68,7 +68,6 @@ def held_out(
     law: str | Law,
     by: str | Sequence[Fold],
     schedules: Schedules | None = None,
-    seed: int = 0,
     *,
     domain: str = "domain",
     log: Callable[[str], object] | None = None,
@@ -95,7 +94,7 @@ def held_out(
     points = points.loc[usable]
     if "run" not in points.columns:
         points = points.assign(run=np.arange(len(points)))
-    options = {"seed": seed, "schedules": schedules} | options
+    options = {"schedules": schedules} | options
     if isinstance(by, str):
         parted = folds(points, by, domain)
     else:

@@ -81,7 +81,6 @@ def fit_shared(
     points: pd.DataFrame,
     law: str | Law,
     shared: Iterable[str],
-    by: str = "corpus",
     *,
     method: str | VarPro = "varpro",
     seed: int = 0,
@@ -96,8 +95,8 @@ def fit_shared(
 ) -> dict[str, Fit]:
     """Fit a law to several validation corpora at once, with parameters in common.
 
-    Parameters: as in `fit`, and `by`, the column that names the corpus; `shared`, names of the parameters that are the
-    same for all corpora, () for none. A run that was measured on two corpora is one run, whose errors are correlated. A
+    Parameters: as in `fit`, with the column corpus; `shared`, names of the parameters that are the same for all
+    corpora, () for none. A run that was measured on two corpora is one run, whose errors are correlated. A
     `fix`ed parameter is so for every corpus, and lambda, where it is fitted, is always in common.
 
     Returns corpus -> `Fit`: with the parameters of the corpus, its points, metrics, objective and errors; draws and
@@ -111,16 +110,17 @@ def fit_shared(
     solver, shared = _solver(method, law, few), tuple(shared)
     if not isinstance(solver, VarPro):
         raise PointsError("method 'lbfgs_grid' fits one corpus only: a shared fit needs 'varpro'")
-    for column in (by, "run"):
+    for column in ("corpus", "run"):
         if column not in points.columns:
             raise PointsError(f"missing column: {column} (a shared fit needs the corpus and the run of each point)")
-    if points[by].isna().any() or points.empty:
-        raise PointsError(f"column {by} must name the corpus of every point: {int(points[by].isna().sum())} have none")
+    unnamed = int(points["corpus"].isna().sum())
+    if unnamed or points.empty:
+        raise PointsError(f"column corpus must name the corpus of every point: {unnamed} have none")
     data = Data(schedules, point_weights, delta, dict(fix or {}), tuple(unknown), few)
     one = prepare_problem(points, law, data).problem.law
     _check_shared(one, shared)
 
-    numbers, codes = pd.factorize(points[by], sort=True)
+    numbers, codes = pd.factorize(points["corpus"], sort=True)
     order = np.argsort(numbers, kind="stable")
     points = points.iloc[order].assign(**{GROUP: numbers[order]})
     if point_weights is not None and not isinstance(point_weights, str):

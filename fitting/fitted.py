@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.laws import LAWS, Law, with_unknown
-from fitting.points import PointsError, columns_of, missing, tails, with_one_mixture
+from fitting.points import TAILS, PointsError, columns_of, missing, with_one_mixture
 from fitting.schedule import LAMBDA, Schedules, whole_schedules
 from fitting.uncertainty.bootstrap import with_errors
 from fitting.uncertainty.horizon import Reach
@@ -127,23 +127,22 @@ class Fit:
         x = self._columns(law, frame)
         return np.array([law.loss(x, params) for params in self.param_draws])
 
-    def intervals(self, level: float = 0.9, method: str = "profile") -> dict[str, tuple[float, float]]:
-        """Name -> (low, high) of each parameter.
+    def intervals(self, method: str = "profile") -> dict[str, tuple[float, float]]:
+        """Name -> (low, high) of each parameter, 90%.
 
-        `method`: "profile", by profile likelihood, the more exact (docs/studies/parameter_coverage.py), for levels up
-        to 0.9 and parameters that the points decide more than the prior; or "bootstrap", the central interval over the
+        `method`: "profile", by profile likelihood, the more exact (docs/studies/parameter_coverage.py), for parameters
+        that the points decide more than the prior; or "bootstrap", the central interval over the
         draws. A parameter that was given has none. Raises PointsError for a fit without bootstrap.
         """
-        quantiles = tails(level)
         if method not in ("profile", "bootstrap"):
             raise PointsError(f"method = {method!r} is unknown: there are 'profile' and 'bootstrap'")
         if not len(self.draws):
             raise PointsError("this fit has no bootstrap draws: fit again with bootstrap=200")
-        profiled = self.profiles if method == "profile" and level <= 0.9 else {}
-        low, high = np.quantile(self.draws, quantiles, axis=0)
+        profiled = self.profiles if method == "profile" else {}
+        low, high = np.quantile(self.draws, TAILS, axis=0)
         ends = zip(self.params, low, high, strict=True)
         drawn = {name: (float(a), float(b)) for name, a, b in ends if name not in self.fixed}
-        return {name: profiled[name].interval(level) if name in profiled else drawn[name] for name in drawn}
+        return {name: profiled[name].interval() if name in profiled else drawn[name] for name in drawn}
 
     @property
     def identified(self) -> dict[str, bool]:
@@ -164,9 +163,9 @@ class Fit:
         return known
 
     def predict_interval(
-        self, frame: pd.DataFrame, level: float = 0.9, log_errors: np.ndarray | None = None
+        self, frame: pd.DataFrame, log_errors: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(low, high), each (n,): where the loss that a new run will measure lies, with probability `level`.
+        """(low, high), each (n,): where the loss that a new run will measure lies, with 90%.
 
         Of a fit that was back-tested (`held_out`), as those of a study are, it is the interval of a recommendation, by
         the kind of extrapolation and the horizon of each row (`uncertainty.spread`), which must have N and D. Of
@@ -176,32 +175,25 @@ class Fit:
         `log_errors` (k,), log errors of held-out predictions, take the place of both.
         """
         if log_errors is not None:
-            return interval_of(self.predict(frame), self.errors_at(frame, log_errors), level, self.scale)
+            return interval_of(self.predict(frame), self.errors_at(frame, log_errors), self.scale)
         if (errors := self.spread.log_errors(frame)) is not None:
-            return interval_of(self.predict(frame), widened(errors, self.spread.below(frame)), level)
-        low, high = self.measured_interval(self.predict_draws(frame), level)
-        beyond = self.half_width_beyond(frame)
-        far = interval_of(self.predict(frame), errors_of(1.0)[:, None] * beyond, level)
+            return interval_of(self.predict(frame), widened(errors, self.spread.below(frame)))
+        low, high = self.measured_interval(self.predict_draws(frame))
+        beyond = np.zeros(len(frame)) if self.scale else self.spread.beyond(frame)
+        far = interval_of(self.predict(frame), errors_of(1.0)[:, None] * beyond)
         return np.where(beyond, np.minimum(low, far[0]), low), np.where(beyond, np.maximum(high, far[1]), high)
-
-    def half_width_beyond(self, frame: pd.DataFrame) -> np.ndarray:
-        """Half-width (n,) of the 90% interval of the log loss by the horizon of each row; 0 within the fitted tokens.
-
-        It is 0 too where the frame has no D, and for a law whose residuals are not of the log loss.
-        """
-        return np.zeros(len(frame)) if self.scale else self.spread.beyond(frame)
 
     def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray) -> np.ndarray:
         """Log errors (k, n) of the predictions at the rows: `log_errors` (k,), wider below the fitted ratios."""
         return widened(_checked_errors(log_errors), self.spread.below(frame))
 
     def measured_interval(
-        self, predicted: np.ndarray, level: float = 0.9, log_errors: np.ndarray | None = None
+        self, predicted: np.ndarray, log_errors: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,), as `predict_interval`, for losses (draws, n) that the refits predict."""
         measured = with_errors(predicted, self.noise(len(predicted), log_errors), self.scale)
         measured = measured.reshape(-1, predicted.shape[1])
-        low, high = np.quantile(measured, tails(level), axis=0)
+        low, high = np.quantile(measured, TAILS, axis=0)
         return low, high
 
     def noise(self, draws: int, log_errors: np.ndarray | None = None) -> np.ndarray:
@@ -229,7 +221,7 @@ class Fit:
             raise PointsError("a fit read from a file does not hold its points: fit again")
         return self.optimum
 
-    def profile(self, parameter: str, level: float = 0.9) -> Profile:
+    def profile(self, parameter: str) -> Profile:
         """Profile likelihood of a parameter: see `fitting.uncertainty.profile`.
 
         Raises PointsError for a parameter that was not fitted, and for a fit that was read from a file.
@@ -238,8 +230,7 @@ class Fit:
         if parameter not in self.params or parameter in self.fixed:
             searched = ", ".join(name for name in self.params if name not in self.fixed)
             raise PointsError(f"{self.law} has no fitted parameter {parameter!r}; fitted are {searched}")
-        tails(level)
-        return profile(optimum, optimum.reader(parameter), level)
+        return profile(optimum, optimum.reader(parameter))
 
     def explain(self) -> str:
         """A paragraph on how well the law fits and which parameters are identified."""
@@ -315,11 +306,9 @@ UNITS = {"N": " billion parameters", "D": " billion tokens"}
 UNSAVED = ("residuals", "optimum", "schedules", "own_law")
 
 
-def interval_of(
-    predicted: np.ndarray, errors: np.ndarray, level: float, scale: float = 0.0
-) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high), each (n,), of losses (n,) predicted with errors (k, n), as `with_errors` reads them."""
-    low, high = np.quantile(errors, tails(level), axis=0)
+def interval_of(predicted: np.ndarray, errors: np.ndarray, scale: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """(low, high), each (n,), 90%, of losses (n,) predicted with errors (k, n), as `with_errors` reads them."""
+    low, high = np.quantile(errors, TAILS, axis=0)
     return with_errors(predicted, low, scale), with_errors(predicted, high, scale)
 
 

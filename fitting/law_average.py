@@ -150,7 +150,7 @@ class LawAverage:
         return widened(log_errors, np.hypot(apart, self.spread.below(frame)))
 
     def predict_interval(
-        self, frame: pd.DataFrame, level: float = 0.9, log_errors: np.ndarray | None = None
+        self, frame: pd.DataFrame, log_errors: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,), as `Fit.predict_interval`.
 
@@ -159,17 +159,11 @@ class LawAverage:
         spread, predicted = self.spread, self.predict(frame)
         errors = spread.log_errors(frame) if log_errors is None else log_errors
         if errors is not None:
-            return interval_of(predicted, self.errors_at(frame, errors), level)
+            return interval_of(predicted, self.errors_at(frame, errors))
         if self.growth is None:
             raise PointsError("the interval of an average needs log_errors: the log errors of held-out predictions")
         nearest = half_width(np.full(len(frame), NEAREST), spread.growth, spread.residual, spread.law)
-        return interval_of(predicted, errors_of(1.0)[:, None] * np.maximum(nearest, spread.beyond(frame)), level)
-
-    def measured_interval(
-        self, predicted: np.ndarray, level: float = 0.9, log_errors: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(low, high), each (n,), for losses (draws, n) of `predict_draws`, as `Fit.measured_interval`."""
-        return next(iter(self.fits.values())).measured_interval(predicted, level, log_errors)
+        return interval_of(predicted, errors_of(1.0)[:, None] * np.maximum(nearest, spread.beyond(frame)))
 
     @property
     def _weights(self) -> np.ndarray:

@@ -40,7 +40,6 @@ def try_out(
     laws: Iterable[str],
     by: Iterable[str] = DEFAULT,
     schedules: Schedules | None = None,
-    seed: int = 0,
     *,
     log: Callable[[str], object] | None = None,
     **options: Any,
@@ -60,7 +59,7 @@ def try_out(
     for split in by:
         for law in named:
             try:
-                judged = held_out(points, law, split, schedules, seed, log=log, **options)
+                judged = held_out(points, law, split, schedules, log=log, **options)
             except PointsError as reason:
                 reasons.append((law, split, str(reason)))
                 continue
@@ -79,7 +78,6 @@ def compare(
     laws: Iterable[str],
     by: Iterable[str] = DEFAULT,
     schedules: Schedules | None = None,
-    seed: int = 0,
     *,
     tried: pd.DataFrame | None = None,
     log: Callable[[str], object] | None = None,
@@ -97,13 +95,13 @@ def compare(
     """
     named, by = {name: law_named(name, LAWS) for name in laws}, list(by)
     if tried is None:
-        tried = try_out(points, named, by, schedules, seed, log=log, **options)
+        tried = try_out(points, named, by, schedules, log=log, **options)
     points = shared_points(points, named.values())
     errors = {split: errors_by_run(tried, split) for split in by}
     rows = {}
     for law in named:
         try:
-            fitted = fit(points, law, seed=seed, schedules=schedules, bootstrap=0, **options)
+            fitted = fit(points, law, schedules=schedules, bootstrap=0, **options)
         except PointsError as reason:
             rows[law] = {"reason": str(reason)}
             continue

@@ -27,19 +27,15 @@ RATIOS = ("r", "rho", "r_first")
 POINT_KEYS = ("run", "step", "corpus", "domain")
 """Columns that identify a point, where the table has them."""
 
+TAILS = ((1 - 0.9) / 2, (1 + 0.9) / 2)
+"""Probabilities between which every interval lies: 90%, as much on either side."""
+
 ONE_MIXTURE = {"r_first": "r", "s1_first": "s1"}
 """Columns of a change of the mixture -> the column that they are in a run without one."""
 
 
 class PointsError(ValueError):
     """Points or arguments that cannot be used. One line says why and what to do."""
-
-
-def tails(level: float) -> list[float]:
-    """The two probabilities between which a central interval of that level lies. Raises PointsError."""
-    if not 0 < level < 1:
-        raise PointsError(f"level = {level:g} is outside (0, 1): 0.9 is a 90% interval")
-    return [(1 - level) / 2, (1 + level) / 2]
 
 
 def law_named(name: str, laws: dict[str, Law]) -> Law:

@@ -41,6 +41,8 @@ FORWARD = ("s1", "s1_root")
 """Columns that grow with every step of a run."""
 ANNEALING = ("s2", "s2_square", "s2_pretrain")
 """Columns that depend on lambda."""
+DECAY = 0.999
+"""Lambda, where nothing is fitted."""
 AREAS = (*FORWARD, *ANNEALING, "s1_pretrain")
 UNIT = 1e-4
 """Powers of the learning rates in s1_root and s2_square."""
@@ -53,7 +55,7 @@ LAMBDA = Parameter("lambda", "decay of S2 a step", 0.0, 0.9999, linear=False, st
 
 
 def areas(
-    learning_rates, decay: float = 0.999, before: float = 0.0, rate_power: float = 0.0
+    learning_rates, decay: float = DECAY, before: float = 0.0, rate_power: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Forward area S1 and annealing area S2 after each step of a schedule.
 
@@ -77,7 +79,7 @@ def areas(
     return np.cumsum(rates), _annealing(rates, decay, before, rate_power)
 
 
-def areas_of_powers(learning_rates, decay: float = 0.999, before: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+def areas_of_powers(learning_rates, decay: float = DECAY, before: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
     """s1_root and s2_square after each step of a schedule: its two areas, each of a power of the rate.
 
     s1_root is S1 of (eta / 1e-4)^(2/3), s2_square S2 of (eta / 1e-4)^2; arguments and errors as in `areas`.
@@ -94,7 +96,7 @@ def areas_of_powers(learning_rates, decay: float = 0.999, before: float = 0.0) -
 
 
 def with_areas(
-    points: pd.DataFrame, schedules: Schedules, decay: float = 0.999, rate_power: float = 0.0
+    points: pd.DataFrame, schedules: Schedules, decay: float = DECAY, rate_power: float = 0.0
 ) -> pd.DataFrame:
     """A copy of the points with s1, s2, s1_root and s2_square filled in from the schedule of each point's run.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from docs.studies.long_runs import BAR, PART
+from docs.studies.long_runs import judged
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.registry import goal_of
 from pipeline.question.loading import question_of_study
@@ -60,12 +60,7 @@ def verdict() -> pd.DataFrame:
     long, table = pd.concat(tables), pd.read_csv(RESULTS / "predicted.csv")
     ends = long[long["step"] == long.groupby(["domain", "run"])["step"].transform("max")]
     ends = ends.rename(columns={"ratio": "domain_ratio", "loss": "measured"})[[*KEYS, "step", "measured"]]
-    table = table.merge(ends, on=KEYS, validate="many_to_one")
-    table["error"] = table["predicted"] / table["measured"] - 1
-    missed, change = (table["predicted"] - table["measured"]).abs(), (table["measured"] - table["before"]).abs()
-    table["near"] = (missed <= BAR * table["measured"]) | (missed <= PART * change)
-    table["inside"] = table["measured"].between(table["low"], table["high"])
-    return table
+    return judged(table.merge(ends, on=KEYS, validate="many_to_one"))
 
 
 def page(table: pd.DataFrame) -> list[str]:

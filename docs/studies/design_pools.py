@@ -6,8 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-import fitting
-from docs.studies.law_errors import DATA, DOMAINS, KEPT, has_trials, kept_points, trials
+from docs.studies.law_errors import (
+    DATA,
+    DOMAINS,
+    KEPT,
+    annealed,
+    chinchilla_points,
+    has_trials,
+    kept_points,
+    trials,
+)
 from fitting.laws.law import Law, Parameter, exponent, power, ratio_offset
 
 RATIOS = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.95])
@@ -122,12 +130,8 @@ def pile_python() -> Iterator[Pool]:
 
 def chinchilla() -> Iterator[Pool]:
     """240 runs of many sizes; the loss of the model of Hoffmann et al."""
-    path = DATA / "chinchilla_points/svg_extracted_data.csv"
-    if path.exists():
-        table = pd.read_csv(path)
-        table = table[table["loss"] < table["loss"].sort_values().iloc[-5]]
-        N, flops = table["Model Size"] / 1e9, table["Training FLOP"]
-        runs = pd.DataFrame({"N": N, "D": flops / 6e18 / N, "loss": table["loss"], "cost": flops})
+    if (DATA / "chinchilla_points").exists():
+        runs = chinchilla_points().rename(columns={"flops": "cost"}).drop(columns="run")
         yield Pool("chinchilla loss", "chinchilla", runs, pd.DataFrame({"N": [70.0], "D": [1400.0]}))
         yield Pool("chinchilla size", "chinchilla", runs, pd.DataFrame({"flops": [5.76e23]}), "compute_optimal")
 
@@ -151,15 +155,7 @@ def schedules() -> Iterator[Pool]:
     folder = DATA / "lr_schedules_25m"
     if not folder.exists():
         return
-    warm_up, peak = 2160, 3e-4
-    parts = {}
-    for path in sorted(folder.glob("*.csv")):
-        curve = pd.read_csv(path).dropna()
-        curve = curve[curve["step"] != 24_000]
-        rates = np.interp(np.arange(warm_up, curve["step"].max() + 1), curve["step"], curve["lr"])
-        points = pd.DataFrame({"run": path.stem, "step": curve["step"] - warm_up + 1, "loss": curve["loss"]})
-        points = fitting.with_areas(points.astype({"step": int}), {path.stem: fitting.Schedule(rates, peak)}, 0.999)
-        parts[path.stem] = points.assign(s1=points["s1"] + peak * warm_up / 2)
+    parts = {path.stem: annealed([path.stem])[0] for path in sorted(folder.glob("*.csv"))}
     train = ("cosine_24000", "constant_24000", "wsdcon_9", "wsdld_20000_24000")
     cut = [
         parts[name][parts[name]["step"] <= length].assign(run=f"{name} {length}", cost=float(length))

@@ -17,6 +17,7 @@ from docs.studies.law_errors import (
     FIRST_STEP,
     KEPT,
     RESULTS,
+    chinchilla_points,
     has_trials,
     kept_points,
     six_domains,
@@ -89,25 +90,25 @@ def _kempner(source: str, columns: tuple[str, ...]) -> Iterator[Far]:
     table = _csv("horizon/kempner_two_sets.csv")
     for data, rows in table.groupby("data"):
         for column in columns:
-            yield _ladder(source, f"{data} {column}", rows["params"], rows["tokens"], rows[column])
+            yield _ladder(source, f"{data} {column}", _in_billions(rows, column))
 
 
 def _marin() -> Iterator[Far]:
     rows = _csv("horizon/marin_dclm_isoflops.csv")
     rows = rows[~rows["outlier"]]
-    yield _ladder("marin", "dclm", rows["params"], rows["tokens"], rows["loss"])
+    yield _ladder("marin", "dclm", _in_billions(rows, "loss"))
 
 
 def _chinchilla() -> Iterator[Far]:
-    rows = _csv("chinchilla_points/svg_extracted_data.csv")
-    rows = rows[rows["loss"] < rows["loss"].sort_values().iloc[-5]]
-    yield _ladder(
-        "chinchilla", "figure", rows["Model Size"], rows["Training FLOP"] / 6 / rows["Model Size"], rows["loss"]
-    )
+    yield _ladder("chinchilla", "figure", chinchilla_points()[["N", "D", "loss"]])
 
 
-def _ladder(source: str, name: str, size: pd.Series, tokens: pd.Series, loss: pd.Series) -> Far:
-    points = pd.DataFrame({"N": size / 1e9, "D": tokens / 1e9, "loss": loss}).reset_index(drop=True)
+def _in_billions(rows: pd.DataFrame, loss: str) -> pd.DataFrame:
+    return pd.DataFrame({"N": rows["params"] / 1e9, "D": rows["tokens"] / 1e9, "loss": rows[loss]})
+
+
+def _ladder(source: str, name: str, points: pd.DataFrame) -> Far:
+    points = points.reset_index(drop=True)
     return Far(source, name, points.assign(run=points.index, curve=np.round(np.log(points["N"]) / 0.05)), LADDER)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from docs.studies.long_runs import BAR, PART
+from docs.studies.long_runs import judged
 
 RESULTS = Path(__file__).parents[1] / "results" / "ladder-135m"
 VARIANTS = {3e-4: "", 1e-3: "peak-1e-3"}
@@ -25,12 +25,7 @@ def verdict() -> pd.DataFrame:
     ends = ends.assign(domain_ratio=ends["mixture.domain"], measured=ends["loss"])
     table["variant"] = table["peak"].map(VARIANTS)
     keys = ["variant", "domain_ratio", "corpus"]
-    table = table.merge(ends[[*keys, "measured"]], on=keys, validate="one_to_one")
-    table["error"] = table["predicted"] / table["measured"] - 1
-    missed, change = (table["predicted"] - table["measured"]).abs(), (table["measured"] - table["before"]).abs()
-    table["near"] = (missed <= BAR * table["measured"]) | (missed <= PART * change)
-    table["inside"] = (table["low"] <= table["measured"]) & (table["measured"] <= table["high"])
-    return table
+    return judged(table.merge(ends[[*keys, "measured"]], on=keys, validate="one_to_one"))
 
 
 def page(table: pd.DataFrame) -> list[str]:

@@ -1,7 +1,7 @@
 """Losses of kept studies and of public runs, and the errors of laws on points that they were not fitted to."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -24,6 +24,8 @@ KEPT = "dcpt-six-small"
 FIRST_STEP = 5
 SLOW, FAST = 3e-4, 1e-3
 """The two peak rates of the transfer trials."""
+WARM_UP, PEAK = 2160, 3e-4
+"""Of the curves of the model of 25M."""
 _FILES = {"code": "code.csv", "law": "law_chemistry.csv", "chemistry": "law_chemistry.csv"}
 """Pair of the transfer trials, named by its domain -> file of its runs."""
 
@@ -64,11 +66,6 @@ def one_fold(label: str, fitted: pd.Series, judged: pd.Series) -> list[Fold]:
     return [Fold(label, fitted.to_numpy(bool), judged.to_numpy(bool))]
 
 
-def each_value(values: pd.Series) -> list[Fold]:
-    """A split that holds out each value in turn."""
-    return [Fold(str(one), (values != one).to_numpy(), (values == one).to_numpy()) for one in values.unique()]
-
-
 def geometric_mean(ratios: pd.Series) -> float:
     """The geometric mean of the ratios that are known."""
     return float(np.exp(np.log(ratios.dropna().astype(float)).mean()))
@@ -94,6 +91,29 @@ def kept_series() -> Iterator[Series]:
     study = six_domains(from_step=FIRST_STEP)
     for domain, (letter, kind) in product(DOMAINS, (("G", "general"), ("D", "domain"))):
         yield Series("six domains", f"{domain} {letter}", kind, study.fitted(domain, letter))
+
+
+def chinchilla_points() -> pd.DataFrame:
+    """Losses that Besiroglu et al. 2024 (arXiv:2404.10102) read off the figure of Hoffmann et al. 2022; 240 runs."""
+    table = pd.read_csv(DATA / "chinchilla_points/svg_extracted_data.csv")
+    table = table[table["loss"] < table["loss"].sort_values().iloc[-5]]
+    size, flops = table["Model Size"], table["Training FLOP"]
+    points = {"N": size / 1e9, "D": flops / 6 / size / 1e9, "loss": table["loss"], "run": table.index, "flops": flops}
+    return pd.DataFrame(points)
+
+
+def annealed(names: Iterable[str]) -> tuple[pd.DataFrame, dict[Hashable, Schedule]]:
+    """Curves of a model of 25M. The warm-up, which is not in the files, belongs in S1 and not in S2."""
+    parts, schedules = [], dict[Hashable, Schedule]()
+    for name in names:
+        curve = pd.read_csv(DATA / "lr_schedules_25m" / f"{name}.csv").dropna()
+        curve = curve[curve["step"] != 24_000]
+        rates = np.interp(np.arange(WARM_UP, curve["step"].max() + 1), curve["step"], curve["lr"])
+        schedules[name] = Schedule(rates, before=PEAK)
+        step = (curve["step"] - WARM_UP + 1).astype(int)
+        parts.append(pd.DataFrame({"run": name, "step": step, "loss": curve["loss"]}))
+    points = fitting.with_areas(pd.concat(parts, ignore_index=True), schedules, 0.999)
+    return points.assign(s1=points["s1"] + PEAK * WARM_UP / 2), schedules
 
 
 def has_trials() -> bool:

@@ -4,6 +4,7 @@ python -m docs.studies.laws_page
 """
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -77,11 +78,11 @@ def markdown(heads: tuple, rows: list[tuple]) -> str:
 TABLES = {"laws": laws, "columns": columns, "standing": standing}
 
 
-def renewed(page: str) -> str:
-    """The page with its tables made again."""
+def renewed(page: str, tables: Mapping[str, Callable[[], str]] = TABLES) -> str:
+    """The page with its tables made again, by their marks."""
 
     def filled(found: re.Match) -> str:
-        return f"<!-- begin {found[1]} -->\n{TABLES[found[1]]()}\n<!-- end -->"
+        return f"<!-- begin {found[1]} -->\n{tables[found[1]]()}\n<!-- end -->"
 
     return re.sub(r"^<!-- begin (.+?) -->$.*?^<!-- end -->$", filled, page, flags=re.MULTILINE | re.DOTALL)
 

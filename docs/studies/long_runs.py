@@ -52,17 +52,26 @@ def last(points: pd.DataFrame, registered: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def judged(table: pd.DataFrame) -> pd.DataFrame:
+    """Predictions with their error, and whether they were near and inside.
+
+    Columns: before, predicted, low, high, measured, all in nats per token.
+    """
+    missed, change = (table["predicted"] - table["measured"]).abs(), (table["measured"] - table["before"]).abs()
+    return table.assign(
+        error=table["predicted"] / table["measured"] - 1,
+        near=(missed <= BAR * table["measured"]) | (missed <= PART * change),
+        inside=table["measured"].between(table["low"], table["high"]),
+    )
+
+
 def verdict(study: Path) -> pd.DataFrame:
     """A row a registered prediction: what was measured, the error, and whether it was near and inside."""
     points, registered = pd.read_parquet(study / "points.parquet"), pd.read_csv(study / "registered.csv")
     measured = ends(points, "confirm").rename(columns={"loss": "measured"}).drop(columns=["D", "run"])
     measured["domain_ratio"] = measured["domain_ratio"].round(3)
     table = pd.concat([registered, last(points, registered)]).merge(measured, on=["domain", "domain_ratio", "corpus"])
-    table["error"] = table["predicted"] / table["measured"] - 1
-    missed, change = (table["predicted"] - table["measured"]).abs(), (table["measured"] - table["before"]).abs()
-    table["near"] = (missed <= BAR * table["measured"]) | (missed <= PART * change)
-    table["inside"] = (table["low"] <= table["measured"]) & (table["measured"] <= table["high"])
-    return table
+    return judged(table)
 
 
 def page(table: pd.DataFrame) -> list[str]:

@@ -4,7 +4,6 @@ python -m docs.studies.papers_page
 """
 
 import functools
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from docs.studies.law_errors import RESULTS
-from docs.studies.laws_page import markdown
+from docs.studies.laws_page import markdown, renewed
 from pipeline.papers.catalogue import READINGS, TABLES
 from pipeline.papers.show import PAPERS, numbered
 from pipeline.papers.table import judged
@@ -142,14 +141,5 @@ TABLES_OF_PAGE = {
 """Mark -> what makes the table under it."""
 
 
-def renewed(page: str) -> str:
-    """The page with its tables made again."""
-
-    def filled(found: re.Match) -> str:
-        return f"<!-- begin {found[1]} -->\n{TABLES_OF_PAGE[found[1]]()}\n<!-- end -->"
-
-    return re.sub(r"^<!-- begin (.+?) -->$.*?^<!-- end -->$", filled, page, flags=re.MULTILINE | re.DOTALL)
-
-
 if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), TABLES_OF_PAGE), encoding="utf-8")

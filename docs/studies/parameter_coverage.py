@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 import fitting
+from fitting.points import TAILS
 from tests.fitting.synthetic import TRUE, grid, measured, small_plan
 
 NOISES = {"points": (0.003, 0.0), "runs": (0.002, 0.002)}
@@ -18,7 +19,7 @@ TRUTHS = {**TRUE, "dcpt": {**TRUE["dcpt"], "gamma": 0.6, "C": 0.4}, "dcpt-free-o
 their intervals hold the truth more often than they say. That case is "dcpt-free-of-E"."""
 
 
-def coverage(law: str, noise: str, repeats: int = 200, bootstrap: int = 100, level: float = 0.9) -> pd.DataFrame:
+def coverage(law: str, noise: str, repeats: int = 200, bootstrap: int = 100) -> pd.DataFrame:
     """Share of repeats in which the interval holds the true parameter, the true loss and a new run's measured loss.
 
     Columns: profile and bootstrap, the two methods of `Fit.intervals`; identified, the share of repeats that call the
@@ -30,19 +31,18 @@ def coverage(law: str, noise: str, repeats: int = 200, bootstrap: int = 100, lev
     plan = grid(evaluations=50, every=4000) if law == "dcpt" else small_plan(law)
     cells = plan.iloc[:: max(1, len(plan) // 40)].reset_index(drop=True).assign(run=lambda f: np.arange(len(f)))
     true_loss = measured(cells, law, truth, 0.0)["loss"].to_numpy()
-    tail = (1 - level) / 2
     hits: dict[str, list[dict[str, float]]] = {"profile": [], "bootstrap": [], "identified": []}
     for repeat in range(repeats):
         points = measured(plan, law, truth, point_noise, seed=repeat, run_noise=run_noise)
         fit = fitting.fit(points, law, bootstrap=bootstrap, seed=repeat)
         for method in ("profile", "bootstrap"):
-            ends = fit.intervals(level, method).items()
+            ends = fit.intervals(method).items()
             hits[method].append({name: float(low <= truth[name] <= high) for name, (low, high) in ends})
         hits["identified"].append({name: float(known) for name, known in fit.identified.items()})
-        low, high = np.quantile(fit.predict_draws(cells), [tail, 1 - tail], axis=0)
+        low, high = np.quantile(fit.predict_draws(cells), TAILS, axis=0)
         hits["bootstrap"][-1]["loss"] = float(np.mean((low <= true_loss) & (true_loss <= high)))
         new = measured(cells, law, truth, point_noise, seed=10_000 + repeat, run_noise=run_noise)["loss"].to_numpy()
-        low, high = fit.predict_interval(cells, level)
+        low, high = fit.predict_interval(cells)
         hits["bootstrap"][-1]["measured"] = float(np.mean((low <= new) & (new <= high)))
     return pd.DataFrame({name: pd.DataFrame(rows).mean() for name, rows in hits.items()}).round(3)
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage
-from fitting.points import ONE_MIXTURE, PointsError, tails
+from fitting.points import ONE_MIXTURE, TAILS, PointsError
 from fitting.schedule import ANNEALING, FORWARD
 
 EXTRAPOLATED = ("N", "D", "r", *FORWARD, *ANNEALING, "s1_pretrain")
@@ -56,37 +56,35 @@ class Answer:
         return self.values[name].value
 
 
-def estimate(value: float, draws: np.ndarray, level: float = 0.9) -> Estimate:
-    """The value with the central interval of its draws (k,), which may be infinite; it always holds the value."""
-    quantiles = tails(level)
+def estimate(value: float, draws: np.ndarray) -> Estimate:
+    """The value with the 90% interval of its draws (k,), which may be infinite; it always holds the value."""
     draws = np.asarray(draws, dtype=float)
     known = draws[~np.isnan(draws)]
     if not len(known):
         return Estimate(float(value), float("nan"), float("nan"))
     # between a finite and an infinite draw there is nothing to interpolate
     method = "linear" if np.isfinite(known).all() else "inverted_cdf"
-    low, high = np.quantile(known, quantiles, method=method)
+    low, high = np.quantile(known, TAILS, method=method)
     return Estimate(float(value), min(float(low), float(value)), max(float(high), float(value)))
 
 
 def implied(
     fit: Fit | LawAverage,
     frame: pd.DataFrame,
-    level: float = 0.9,
     log_errors: np.ndarray | None = None,
     draws: np.ndarray | None = None,
 ) -> Estimate:
     """The loss at the frame's first row; `log_errors` as in `Fit.predict_interval`.
 
-    `draws` (k, 1): the same by each bootstrap refit, where a refit needs another row (its own lambda).
+    `draws` (k, 1), of a `Fit`: the same by each bootstrap refit, where a refit needs another row (its own lambda).
     """
     loss = float(fit.predict(frame.iloc[:1])[0])
     if not len(fit.draws):
         return Estimate(loss, float("nan"), float("nan"))
-    if draws is None:
-        low, high = fit.predict_interval(frame.iloc[:1], level, log_errors)
+    if draws is not None and isinstance(fit, Fit):
+        low, high = fit.measured_interval(draws)
     else:
-        low, high = fit.measured_interval(draws, level, log_errors)
+        low, high = fit.predict_interval(frame.iloc[:1], log_errors)
     return Estimate(loss, float(low[0]), float(high[0]))
 
 

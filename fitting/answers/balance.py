@@ -10,7 +10,7 @@ from fitting.answers.loss_curve import Course
 from fitting.answers.loss_potential import Areas, areas_table, with_potential
 from fitting.fitted import Fit
 from fitting.points import PointsError
-from fitting.schedule import FORWARD
+from fitting.schedule import DECAY, FORWARD
 
 Choice = float | tuple[float, float]
 """A value that is given, or the (low, high) between which the best is sought."""
@@ -43,8 +43,6 @@ def balance(
     shape: Callable[[int], np.ndarray] = cosine,
     pretrain_at: Mapping[str, float] | None = None,
     domain_at: Mapping[str, float] | None = None,
-    decay: float = 0.999,
-    level: float = 0.9,
 ) -> Answer:
     """The design of least weight * L_pretrain + (1 - weight) * L_domain at the end of continual pre-training.
 
@@ -57,8 +55,8 @@ def balance(
     model, which starts from a rate of 0 (app. G). `loss_potential`: None as `pretraining` has it; free only for laws
     that read s2_pretrain. `replay`: None for laws that read no r; else r is replay for `pretrain` and 1 - replay for
     `domain`. `shape`, steps -> (steps,) rates of a schedule whose peak is 1. `pretrain_at`, `domain_at`: further
-    columns that a law reads (rho, loss_before, N, s1_pretrain). `decay`: lambda of S2 where a fit has none. `level`: of
-    all intervals; those of the design are over paired bootstrap draws of both fits.
+    columns that a law reads (rho, loss_before, N, s1_pretrain). Intervals of the design are
+    over paired bootstrap draws of both fits.
 
     `values`: the design, and change = weight * dL_pretrain + (1 - weight) * dL_domain, from before the run to its end
     (which eq. 5 minimises; with a free loss potential that would favour a worse start). `predicted`: pretrain, domain.
@@ -71,7 +69,7 @@ def balance(
     choices = {"loss_potential": loss_potential, "peak": peak, "replay": replay, "steps": steps}
     ranges = _ranges(choices, weight, pretraining, (pretrain, domain))
     fits = (("pretrain", pretrain, dict(pretrain_at or {})), ("domain", domain, dict(domain_at or {})))
-    limits = (ranges["steps"], pretraining, ranges["loss_potential"], decay)
+    limits = (ranges["steps"], pretraining, ranges["loss_potential"])
     tables = [areas_table(fit, shape, *limits) for _, fit, _ in fits]
     parts = (("pretrain", weight, pretrain.equation, fits[0][2]), ("domain", 1 - weight, domain.equation, fits[1][2]))
 
@@ -96,19 +94,19 @@ def balance(
     found, change = best((pretrain.params, domain.params))
     drawn = [best(pair) for pair in zip(pretrain.param_draws, domain.param_draws)]
     values = {
-        name: estimate(float(found[name][0]), np.array([float(one[name][0]) for one, _ in drawn]), level)
+        name: estimate(float(found[name][0]), np.array([float(one[name][0]) for one, _ in drawn]))
         for name in NAMES
         if ranges[name] is not None
     }
-    values["change"] = estimate(change, np.array([each for _, each in drawn]), level)
+    values["change"] = estimate(change, np.array([each for _, each in drawn]))
     past, rates = _schedule_of(found, shape, pretraining, loss_potential)
     predicted, warnings = dict[str, Estimate](), list[str]()
     for (name, fit, at), table in zip(fits, tables, strict=True):
         frame = question(fit, name, {**_columns(name, table(fit.params)(found), found), **at}, f"{name}_at")
         further = {**({"r": frame["r"].to_numpy()} if "r" in frame else {}), **at}
         # Each bootstrap draw has its own lambda.
-        course = Course(fit, rates, 0.0 if past is None else float(past[-1]), past, further, decay)
-        predicted[name] = implied(fit, frame, level, draws=course.losses(np.array([len(rates)]))[1])
+        course = Course(fit, rates, 0.0 if past is None else float(past[-1]), past, further, DECAY)
+        predicted[name] = implied(fit, frame, draws=course.losses(np.array([len(rates)]))[1])
         warnings += beyond(name, fit, frame) + unknown_interval(name, fit)
     return Answer(values, predicted, _status(found, ranges), warnings)
 

@@ -25,7 +25,6 @@ def compute_optimal(
     *,
     at: Columns | None = None,
     sizes: tuple[float, float] | None = None,
-    level: float = 0.9,
     log_errors: np.ndarray | None = None,
 ) -> Answer:
     """The N and D of least loss with 6 N D = flops: in closed form where the law at a ratio is Chinchilla's.
@@ -33,7 +32,7 @@ def compute_optimal(
     Parameters: `fit`, of a law that reads N and D; `flops`, raw (5e19); `ratio`, the ratio r of the corpus of the fit
     in the mixture, for a law that reads it; `at`, further columns that the law reads, or a function from N and D (n,)
     to them, r among them. `sizes`: least and greatest N that may be had; the optimum is then sought between them.
-    `level`, `log_errors`: as in `trade_off`.
+    `log_errors`: as in `Fit.predict_interval`.
 
     `values`: N (billions of parameters), D (billions of tokens); for chinchilla and dcpt also G, a, b of
     N = G (C/6)^a, D = (C/6)^b / G, and E, B: the law's E0 = E + C / (r + eps)^gamma and B0 = B r^eta at the ratio.
@@ -61,7 +60,7 @@ def compute_optimal(
             raise PointsError(f"this fit of {fit.law} says that {idle} does not matter, so no N is best: fit more runs")
         shapes = [closed_form(AT_A_RATIO[fit.law](params, ratio), budget) for params in fit.param_draws]
         for name, value in shape.items():
-            values[name] = estimate(value, np.array([one[name] for one in shapes]), level)
+            values[name] = estimate(value, np.array([one[name] for one in shapes]))
         N = shape["N"]
         for name, value in (("N", N), ("D", budget / N)):
             if value > LARGEST[name][0]:
@@ -77,10 +76,10 @@ def compute_optimal(
         elif end:
             status = Status("never", f"the search ends at N = {np.exp(log_N):.3g}: this fit has no best size")
         N, best = float(np.exp(log_N)), np.exp(drawn)
-        values = {"N": estimate(N, best, level), "D": estimate(budget / N, budget / best, level)}
+        values = {"N": estimate(N, best), "D": estimate(budget / N, budget / best)}
     there = frame_at(N)
     warnings = beyond("fit", fit, there) + unknown_interval("fit", fit)
-    return Answer(values, {"loss": implied(fit, there, level, log_errors)}, status, warnings)
+    return Answer(values, {"loss": implied(fit, there, log_errors)}, status, warnings)
 
 
 def closed_form(chinchilla: Mapping[str, float], budget: float) -> dict[str, float]:

@@ -24,14 +24,14 @@ SIGNED = replace(
 """At one ratio the D-CPT law is Chinchilla's (eq. 34 to 37); here B may be negative, as near 0 it is (app. I.3)."""
 
 
-def inflection_ratio(points: pd.DataFrame, *, bootstrap: int = 200, seed: int = 0, level: float = 0.9) -> Answer:
+def inflection_ratio(points: pd.DataFrame, *, bootstrap: int = 200) -> Answer:
     """The ratio r_i at which dL/dD changes sign: below it the loss on the corpus rises with training, above it falls.
 
     At each ratio, from the smallest on, the D-CPT law with B of either sign is fitted to the points of that ratio
     alone, until the loss falls; r_i is where the straight line between the slopes dL/dlog D of the last two is 0.
 
     Parameters: `points`, as for `fit` with "dcpt": N, D, r, loss, run; r = 0 may be among them, D = 0 is left out.
-    `bootstrap`, `seed`: as in `fit`, over runs.
+    `bootstrap`: as in `fit`, over runs.
 
     `values`: inflection_ratio (its interval over the draws; 0 where the loss rises at no ratio), below and above: the
     two measured ratios that it lies between. `predicted`: none.
@@ -50,7 +50,7 @@ def inflection_ratio(points: pd.DataFrame, *, bootstrap: int = 200, seed: int = 
     ratios = np.unique(x["r"])
     if len(ratios) < 2:
         raise PointsError("the points have one ratio only: two or more are needed to see where the slope turns")
-    D, rng = float(np.exp(np.log(x["D"]).mean())), np.random.default_rng(seed)
+    D, rng = float(np.exp(np.log(x["D"]).mean())), np.random.default_rng(0)
     place = next((i for i, r in enumerate(ratios) if _slope(x, runs, r, D, 0, rng)[0] <= 0), None)
     if place is None:
         raise PointsError(
@@ -64,13 +64,13 @@ def inflection_ratio(points: pd.DataFrame, *, bootstrap: int = 200, seed: int = 
     below, above = float(ratios[place - 1]), float(ratios[place])
     rise, fall = (_slope(x, runs, r, D, bootstrap, rng) for r in (below, above))
     r_i, drawn = (_crossing(below, above, *pair) for pair in zip(rise, fall, strict=True))
-    values = {"inflection_ratio": estimate(float(r_i), drawn, level)}
+    values = {"inflection_ratio": estimate(float(r_i), drawn)}
     values |= {"below": Estimate(below, below, below), "above": Estimate(above, above, above)}
     warnings = [f"no run between r = {below:g} and {above:g}: r_i is a linear interpolation between them"]
     return Answer(values, {}, Status("inside", "the slope dL/dD changes sign"), warnings)
 
 
-def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None = None, level: float = 0.9) -> Answer:
+def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None = None) -> Answer:
     """The inflection ratio of a transfer-anchored fit after a forward area s1, in closed form.
 
     Parameters: `fit`; `s1`, sum of learning rates, 0 for the first steps; `at`, rho and s1_pretrain, where they are not
@@ -99,7 +99,7 @@ def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None =
     if not r_i > 0:
         status = Status("at bound", "nothing: the loss falls at any ratio")
     warnings = beyond("fit", fit, frame.assign(r=r_i)) + unknown_interval("fit", fit)
-    return Answer({"inflection_ratio": estimate(r_i, drawn, level)}, {}, status, warnings)
+    return Answer({"inflection_ratio": estimate(r_i, drawn)}, {}, status, warnings)
 
 
 def inflection_ratio_at(params: Mapping[str, float], s1: float, rho: float, s1_pretrain: float) -> float:

@@ -25,7 +25,6 @@ def limited_data(
     *,
     most_tokens: float = inf,
     at: Columns | None = None,
-    level: float = 0.9,
     log_errors: np.ndarray | None = None,
 ) -> Answer:
     """The domain ratio r_d of least domain loss when a run of D = domain_tokens / r_d reads each token once.
@@ -33,7 +32,7 @@ def limited_data(
     Parameters: `domain`, the fit of the domain's validation corpus, of a law that reads r and D; `N` billions of
     parameters; `domain_tokens` billions of tokens; `most_tokens`, billions of tokens that the whole run may have.
     `at`: further columns that the law reads, or a function from D (n,) to them (the areas of a schedule grow with D).
-    `level`, `log_errors`: as in `trade_off`.
+    `log_errors`: as in `Fit.predict_interval`.
 
     `values`: domain_ratio, D; for dcpt also replay_below, the domain tokens below which replay helps: r_d < 1
     (exactly, where eta >= 1) when domain_tokens < (B (eta + beta) (1 + eps)^(gamma+1) / (gamma C))^(1/beta).
@@ -65,15 +64,15 @@ def limited_data(
         status = Status("never", message)
 
     values = {
-        "domain_ratio": estimate(r_d, ratios, level),
-        "D": estimate(domain_tokens / r_d, domain_tokens / ratios, level),
+        "domain_ratio": estimate(r_d, ratios),
+        "D": estimate(domain_tokens / r_d, domain_tokens / ratios),
     }
     if domain.law in ("dcpt", "dcpt-convex"):
         drawn = np.array([replay_below(params) for params in domain.param_draws])
-        values["replay_below"] = estimate(replay_below(domain.params), drawn, level)
+        values["replay_below"] = estimate(replay_below(domain.params), drawn)
     there = frame_at(r_d)
     warnings = beyond("domain", domain, there) + unknown_interval("domain", domain)
-    return Answer(values, {"domain": implied(domain, there, level, log_errors)}, status, warnings)
+    return Answer(values, {"domain": implied(domain, there, log_errors)}, status, warnings)
 
 
 def replay_below(params: Mapping[str, float]) -> float:

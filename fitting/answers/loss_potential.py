@@ -12,7 +12,7 @@ import numpy as np
 from fitting.answers.loss_curve import pretraining_areas
 from fitting.fitted import Fit
 from fitting.points import PointsError
-from fitting.schedule import LAMBDA, ROOT, SQUARE, areas, areas_of_powers
+from fitting.schedule import DECAY, LAMBDA, ROOT, SQUARE, areas, areas_of_powers
 
 Areas = dict[str, np.ndarray]
 """s1, s2, s1_root, s2_square and, where pre-training is known, s1_pretrain and s2_pretrain, each (n,)."""
@@ -43,14 +43,13 @@ def areas_table(
     steps: tuple[float, float],
     pretraining: np.ndarray | None,
     potential: tuple[float, float] | None,
-    decay: float,
 ) -> Callable[[Mapping[str, float]], Callable[[Mapping[str, np.ndarray]], Areas]]:
     """Parameters of the fit -> (designs -> their areas, at the parameters' lambda).
 
     `steps`, `potential`: (low, high) of the designs; `potential` None where pre-training is taken as it is.
     """
     column = list(fit.params).index("lambda") if "lambda" in fit.params else None
-    decays = [decay] if column is None else [fit.params["lambda"], *(draw[column] for draw in fit.draws)]
+    decays = [DECAY] if column is None else [fit.params["lambda"], *(draw[column] for draw in fit.draws)]
     z = _knots(LAMBDA.coordinate(min(decays)), LAMBDA.coordinate(max(decays)))
     lengths = np.unique(np.round(np.exp(_knots(*np.log(steps)))).astype(int))
     power, lambdas = fit.equation.s2.rate_power, [LAMBDA.value(c) for c in z]
@@ -62,7 +61,7 @@ def areas_table(
         past_at = _spline(z, np.array([[(one["s1_pretrain"], one["s2_pretrain"]) for one in row] for row in rows]))
 
     def at(params: Mapping[str, float]) -> Callable[[Mapping[str, np.ndarray]], Areas]:
-        own_z = LAMBDA.coordinate(params.get("lambda", decay))
+        own_z = LAMBDA.coordinate(params.get("lambda", DECAY))
         of_steps = _spline(np.log(lengths), run_at(own_z))
         of_potential = None if past_at is None else _spline(potentials, past_at(own_z))
 

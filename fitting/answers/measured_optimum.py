@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fitting.answers.answer import Estimate
-from fitting.points import PointsError
+from fitting.points import TAILS, PointsError
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class AroundOptimum:
     sd: float
 
 
-def around_optimum(losses: np.ndarray, at: int, level: float = 0.9) -> AroundOptimum:
+def around_optimum(losses: np.ndarray, at: int) -> AroundOptimum:
     """How a predicted optimum did beside its neighbours.
 
-    Parameters: `losses` (places, seeds), nats per token; `at`, the row of the predicted optimum; `level` of the
-    interval, and probability that the place which is best in truth is `among_best`.
+    Parameters: `losses` (places, seeds), nats per token; `at`, the row of the predicted optimum. With a probability
+    of 90% the place which is best in truth is `among_best`.
 
     Raises PointsError for fewer than two places or losses that are not finite.
 
@@ -45,7 +45,7 @@ def around_optimum(losses: np.ndarray, at: int, level: float = 0.9) -> AroundOpt
     if losses.ndim != 2 or len(losses) < 2 or not np.isfinite(losses).all():
         raise PointsError("losses must be finite, (places, seeds), of two places or more")
     means, seeds = losses.mean(axis=1), losses.shape[1]
-    sd, half = _noise(losses, level)
+    sd, half = _noise(losses)
     # Of one seed nothing is known to be worse.
     allowed = half if seeds > 1 else np.inf
     others = np.delete(np.arange(len(means)), at)
@@ -56,7 +56,7 @@ def around_optimum(losses: np.ndarray, at: int, level: float = 0.9) -> AroundOpt
     return AroundOptimum(Estimate(difference, difference - half, difference + half), other, among, sd)
 
 
-def mean_of_seeds(values: np.ndarray, level: float = 0.9) -> Estimate:
+def mean_of_seeds(values: np.ndarray) -> Estimate:
     """Mean and Student's t interval of the values (seeds,); NaN for ends where there is one.
 
     >>> mean_of_seeds(np.array([1.0, 1.0, 1.0]))
@@ -64,11 +64,11 @@ def mean_of_seeds(values: np.ndarray, level: float = 0.9) -> Estimate:
     """
     values = np.asarray(values, dtype=float)
     mean, seeds = float(values.mean()), len(values)
-    half = float(stdtrit(seeds - 1, (1 + level) / 2) * values.std(ddof=1) / np.sqrt(seeds)) if seeds > 1 else np.nan
+    half = float(stdtrit(seeds - 1, TAILS[1]) * values.std(ddof=1) / np.sqrt(seeds)) if seeds > 1 else np.nan
     return Estimate(mean, mean - half, mean + half)
 
 
-def crossing(x: np.ndarray, curves: np.ndarray, threshold: float, level: float = 0.9) -> Estimate | None:
+def crossing(x: np.ndarray, curves: np.ndarray, threshold: float) -> Estimate | None:
     """Where measured curves first exceed a threshold, along straight lines between the places, seed by seed.
 
     Parameters: `x` (places,), rising; `curves` (places, seeds). None where a seed does not cross between two places.
@@ -84,10 +84,10 @@ def crossing(x: np.ndarray, curves: np.ndarray, threshold: float, level: float =
         end = above[0]
         part = (threshold - curve[end - 1]) / (curve[end] - curve[end - 1])
         found.append(x[end - 1] + part * (x[end] - x[end - 1]))
-    return mean_of_seeds(np.array(found), level)
+    return mean_of_seeds(np.array(found))
 
 
-def _noise(losses: np.ndarray, level: float) -> tuple[float, float]:
+def _noise(losses: np.ndarray) -> tuple[float, float]:
     """Standard deviation of a run within its seed, and half the width of the interval of a difference of two means."""
     places, seeds = losses.shape
     if seeds < 2:
@@ -95,5 +95,5 @@ def _noise(losses: np.ndarray, level: float) -> tuple[float, float]:
     free = (places - 1) * (seeds - 1)
     left = losses - losses.mean(axis=1, keepdims=True) - losses.mean(axis=0, keepdims=True) + losses.mean()
     sd = float(np.sqrt((left**2).sum() / free))
-    each = (1 - level) / (places - 1)
+    each = 2 * TAILS[0] / (places - 1)
     return sd, float(stdtrit(free, 1 - each / 2) * sd * np.sqrt(2 / seeds))

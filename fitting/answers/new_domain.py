@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 from fitting.estimation import fit
 from fitting.fitted import Fit
 from fitting.parallel import over_cores
-from fitting.points import PointsError, tails
+from fitting.points import TAILS, PointsError
 
 LAW = "cross-domain-k3"
 PARTS = 200
@@ -47,13 +47,12 @@ class NewDomain:
         """Losses (n,), nats per token, of runs with columns N, D, r, k1 and k2."""
         return self.law.predict(at) * np.exp(self.shift)
 
-    def predict_interval(self, at: pd.DataFrame, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        """Ends (n,) by Student's t of as many domains, on the errors of the known size next to each that is asked."""
-        _, high = tails(level)
+    def predict_interval(self, at: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        """Ends (n,), 90%, by Student's t of as many domains, on the errors of the known size next to each asked."""
         squares = self.errors["error"].pow(2).groupby(self.errors["N"]).mean()
         sizes = squares.index.to_numpy(float)
         nearest = np.abs(np.log(at["N"].to_numpy(float))[:, None] - np.log(sizes)).argmin(axis=1)
-        t = stdtrit(self.errors["domain"].nunique() - 1, high)
+        t = stdtrit(self.errors["domain"].nunique() - 1, TAILS[1])
         half, losses = t * np.sqrt(squares.to_numpy()[nearest]), self.predict(at)
         return losses * np.exp(-half), losses * np.exp(half)
 

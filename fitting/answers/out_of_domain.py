@@ -7,22 +7,19 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from fitting.answers.answer import Answer, Estimate, Status
-from fitting.points import PointsError, numbers_of, tails
+from fitting.points import TAILS, PointsError, numbers_of
 
 COLLINEAR = 1e-3
 """Sine of the angle between the two losses below which they are collinear."""
 
 
-def out_of_domain(
-    curves: pd.DataFrame, at: Mapping[str, float] | None = None, *, intercept: bool = False, level: float = 0.9
-) -> Answer:
+def out_of_domain(curves: pd.DataFrame, at: Mapping[str, float] | None = None, *, intercept: bool = False) -> Answer:
     """L_ood = l1 L_pt + l2 L_cpt by ordinary least squares on measured losses.
 
     Parameters: `curves`, one row a measured step, with columns `pretrain`, `domain` and `ood`, the three losses in
     nats per token, and `run`, the run that a row belongs to (without it every row counts as a run). `at`: "pretrain"
     and "domain" -> losses at which the third is wanted. `intercept`: a constant beside the two, which eq. 6 does not
-    have; on trials of ours (English text, law, chemistry) it makes the difference between R2 .16 and .96. `level`: of
-    the intervals.
+    have; on trials of ours (English text, law, chemistry) it makes the difference between R2 .16 and .96.
 
     `values`: pretrain (l1) and domain (l2), which need not sum to 1; intercept, in nats, where there is one; r2, about
     the mean and so below 0 for what is worse than it, without an interval (NaN). Intervals: t with runs - 1 degrees of
@@ -39,7 +36,6 @@ def out_of_domain(
     >>> round(found["pretrain"], 6), round(found["domain"], 6), round(found["r2"], 6)
     (0.7, 0.4, 1.0)
     """
-    tails(level)
     columns = numbers_of(curves, ["pretrain", "domain", "ood"])
     for name, values in columns.items():
         if (values <= 0).any():
@@ -55,7 +51,7 @@ def out_of_domain(
     fitted = X @ weights
     around_mean = float(np.sum((y - y.mean()) ** 2))
     r2 = float(1 - np.sum((y - fitted) ** 2) / around_mean) if around_mean else float("nan")
-    quantile = float(stdtrit(int(runs.max()), (1 + level) / 2))
+    quantile = float(stdtrit(int(runs.max()), TAILS[1]))
     half = quantile * np.sqrt(np.diag(covariance))
     if half[:2].max() > np.abs(weights[:2]).sum():
         raise PointsError(

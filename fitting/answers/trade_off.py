@@ -11,7 +11,7 @@ from fitting.answers.answer import Status, beyond, question
 from fitting.answers.grid_minimum import last_within
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage
-from fitting.points import PointsError, tails
+from fitting.points import TAILS, PointsError
 
 GRID = np.linspace(0.0, 1.0, 1001)
 NO_RATIOS = np.zeros(0)
@@ -46,7 +46,6 @@ def trade_off(
     *,
     general_at: Mapping[str, float] | None = None,
     domain_at: Mapping[str, float] | None = None,
-    level: float = 0.9,
     general_errors: np.ndarray | None = None,
     domain_errors: np.ndarray | None = None,
 ) -> TradeOff:
@@ -59,9 +58,8 @@ def trade_off(
     parameters, `D` billions of tokens of the run to be made; `tolerance`, relative (0.03 is 3%); `general_before`,
     general loss before the run in nats per token. `general_at`, `domain_at`: further columns that a law reads at the
     end of the run (s1, s2, s1_pretrain, loss_before, rho); the general loss_before is `general_before` unless said
-    otherwise. `level`: of all intervals; that of the ratio is over `general_errors`, or without them over the draws of
-    the general fit; errors of the domain fit do not enter. `general_errors`, `domain_errors`: log errors of
-    predictions, as in `Fit.predict_interval`.
+    otherwise. `general_errors`, `domain_errors`: log errors of predictions, as in `Fit.predict_interval`; the interval
+    of the ratio is over the former, or without them over the draws of the general fit.
 
     Raises PointsError for missing columns, and for impossible values.
 
@@ -81,7 +79,6 @@ def trade_off(
         general_before,
         general_at=at["general"],
         domain_at=at["domain"],
-        level=level,
         general_errors=general_errors,
         domain_errors=domain_errors,
     )
@@ -137,7 +134,6 @@ def trade_offs(
     *,
     general_at: Mapping[str, float],
     domain_at: Mapping[str, float],
-    level: float = 0.9,
     general_errors: np.ndarray | None = None,
     domain_errors: np.ndarray | None = None,
     parts: int = 0,
@@ -165,7 +161,7 @@ def trade_offs(
         errors = 0.0 if general_errors is None else general.errors_at(grid, general_errors)
         curves = general.predict_draws(grid) if general_errors is None else curve * np.exp(errors)
         drawn, last = _crossings(curves, np.tile(caps, (len(curves), 1)))
-        low, high = np.quantile(drawn, tails(level), axis=0)
+        low, high = np.quantile(drawn, TAILS, axis=0)
         infeasible = (last < 0).mean(axis=0)
     shown = np.append(possible, np.ones(len(ratios), dtype=bool))
     where = np.append(np.floor(r_d * parts) / parts if parts else r_d, ratios)[shown]
@@ -175,7 +171,7 @@ def trade_offs(
         frame = at(fit, name, where if len(where) else np.zeros(1))
         losses = fit.predict(frame)
         if len(where):
-            predicted[name][:, shown] = [losses, *fit.predict_interval(frame, level, errors)]
+            predicted[name][:, shown] = [losses, *fit.predict_interval(frame, errors)]
     r_d, low, high = np.where(possible, [r_d, np.minimum(low, r_d), np.maximum(high, r_d)], np.nan)
     return TradeOffs(r_d, low, high, predicted, infeasible, float(curve[0]))
 

@@ -10,7 +10,7 @@ from fitting.answers.loss_curve import Course, Rates
 from fitting.answers.loss_potential import with_potential
 from fitting.fitted import Fit
 from fitting.points import PointsError
-from fitting.schedule import FORWARD
+from fitting.schedule import DECAY, FORWARD
 
 FOREVER = 1e15
 """Steps at a constant rate after which what has not happened is taken never to happen."""
@@ -27,9 +27,7 @@ def turning_length(
     before: float | None = None,
     pretrain=None,
     at: Mapping[str, float] | None = None,
-    decay: float = 0.999,
-    level: float = 0.9,
-    log_errors: np.ndarray | None = None,
+    decay: float = DECAY,
 ) -> Answer:
     """The least number of steps t > 0 with L(t) <= L(0), on the corpus of pre-training as a rule.
 
@@ -70,10 +68,10 @@ def turning_length(
         shown = np.array([0, turn]) if np.ndim(rates) == 0 else np.array([0, int(turn)])
     there, drawn = course.frame(shown), course.losses(shown)[1]
     predicted = {
-        name: implied(fit, there.iloc[[i]], level, log_errors, drawn[:, [i]])
+        name: implied(fit, there.iloc[[i]], draws=drawn[:, [i]])
         for i, name in enumerate(("before", "after")[: len(shown)])
     }
-    values = {"turning_length": estimate(turn, turns, level)}
+    values = {"turning_length": estimate(turn, turns)}
     return Answer(values, predicted, status, beyond("fit", fit, there) + warnings)
 
 
@@ -84,9 +82,6 @@ def critical_point(
     before: float | None = None,
     pretrain=None,
     at: Mapping[str, float] | None = None,
-    decay: float = 0.999,
-    level: float = 0.9,
-    log_errors: np.ndarray | None = None,
 ) -> Answer:
     """Where the loss turns from rising to falling, and the point of pre-training beyond which it never comes back.
 
@@ -103,7 +98,7 @@ def critical_point(
 
     Source: Wang et al., ICML 2025, sec. 4.4, fig. 7c; docs/laws.md.
     """
-    course, step = course_and_steps(fit, rates, before, pretrain, at, decay)
+    course, step = course_and_steps(fit, rates, before, pretrain, at)
     loss, draws = course.losses(step)
     drawn = fit.param_draws
     peak, peaks = _highest(step, loss[None])[0], _highest(step, draws)
@@ -115,20 +110,20 @@ def critical_point(
         return float(areas[int(t)]) if areas is not None else float(rates) * t  # pyright: ignore[reportArgumentType]
 
     values = {
-        "step": estimate(peak, peaks, level),
-        "s1": estimate(s1(peak), np.array([s1(t) for t in peaks]), level),
+        "step": estimate(peak, peaks),
+        "s1": estimate(s1(peak), np.array([s1(t) for t in peaks])),
     }
     if fit.law.startswith("dynamics"):
         ends = np.array([_convergence(course, params) for params in (fit.params, *drawn)])
         for i, name in enumerate(("critical_loss", "critical_s1_pretrain")):
-            values[name] = estimate(ends[0, i], ends[1:, i], level)
+            values[name] = estimate(ends[0, i], ends[1:, i])
         if pretrain is not None and np.max(pretrain) > pretrain[-1]:
             potentials = np.array([_least_potential(course, step, params) for params in (fit.params, *drawn)])
-            values["critical_loss_potential"] = estimate(potentials[0], potentials[1:], level)
+            values["critical_loss_potential"] = estimate(potentials[0], potentials[1:])
     elif fit.law == "transfer-anchored":
         at = {"rho": np.nan, **course.at}
         ratios = [ratio_of_no_return(p, {**at, **p}["rho"]) for p in (fit.params, *drawn)]
-        values["critical_ratio"] = estimate(ratios[0], np.array(ratios[1:]), level)
+        values["critical_ratio"] = estimate(ratios[0], np.array(ratios[1:]))
 
     if peak == 0:
         status = Status("at bound", "nothing: the loss never rises above where it began")
@@ -139,7 +134,7 @@ def critical_point(
     highest = [int(np.argmax(loss))]
     there = course.frame(step[highest])
     warnings = beyond("fit", fit, there) + unknown_interval("fit", fit)
-    predicted = {"highest": implied(fit, there, level, log_errors, draws[:, highest])}
+    predicted = {"highest": implied(fit, there, draws=draws[:, highest])}
     return Answer(values, predicted, status, warnings)
 
 
@@ -173,7 +168,7 @@ def return_steps(step: np.ndarray, curves: np.ndarray) -> np.ndarray:
 
 
 def course_and_steps(
-    fit: Fit, rates: Rates, before: float | None, pretrain, at: Mapping[str, float] | None, decay: float
+    fit: Fit, rates: Rates, before: float | None, pretrain, at: Mapping[str, float] | None, decay: float = DECAY
 ) -> tuple[Course, np.ndarray]:
     """A fit along a run, and the steps (n,) of its curve: all of a schedule, ever fewer of a constant rate."""
     late = [name for name in fit.equation.positive if name in ("s1", "D")]

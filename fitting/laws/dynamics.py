@@ -156,8 +156,8 @@ def _law(
     )
 
 
-def _size_power(name: str, of: str, low: float = -2.0) -> Parameter:
-    return Parameter(name, f"exponent of N in {of}", low, 2.0, linear=False, start=(max(low, -0.3), 0.5))
+def _size_power(name: str, of: str) -> Parameter:
+    return Parameter(name, f"exponent of N in {of}", -2.0, 2.0, linear=False, start=(-0.3, 0.5))
 
 
 _START = r"L = L_0 + A\,(S_1^{pt}+S_1)^{-\alpha}"

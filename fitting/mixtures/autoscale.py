@@ -1,6 +1,6 @@
 """AutoScale: the optimal tokens of each domain at a scale, from the optima at two other scales."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,47 +8,32 @@ from scipy.optimize import root_scalar
 
 from fitting.answers.answer import Status
 from fitting.mixtures.ddo import DDO, held_status
-from fitting.points import PointsError, tails
+from fitting.points import TAILS, PointsError
 
 TAUS = np.sinh(np.linspace(-12.0, 12.0, 2401))
 """Positions on the path that bracket a target: dense near the two scales, up to eighty thousand steps away."""
 
-Tokens = Mapping[str, float] | Sequence[float] | np.ndarray
-"""Domain -> tokens, or (m,) tokens, in any one unit."""
+Tokens = Mapping[str, float]
+"""Domain -> tokens, in any one unit."""
 
 
 @dataclass(frozen=True, eq=False)
 class AutoScale:
-    """The answer of `autoscale`; as a mapping or an array it holds its tokens.
+    """The answer of `autoscale`, by domain.
 
-    `tokens`: domain -> tokens (an array (m,) if arrays were given), within the caps, summing to the target; `free`:
-    without caps. `shares`: tokens over the target. `tau`: where on the path (0 at the smaller of the two scales, 1 at
-    the larger), caps included. `low`, `high`: interval of the tokens, NaN unless both scales came with draws. `held`:
-    domains that a cap holds, and `status` says where. `warnings`: one line each.
+    `tokens`: within the caps, summing to the target; `free`: without caps. `tau`: where on the path (0 at the smaller
+    of the two scales, 1 at the larger), caps included. `low`, `high`: interval of the tokens, NaN unless both scales
+    came with draws. `held`: domains that a cap holds, and `status` says where. `warnings`: one line each.
     """
 
-    tokens: dict[str, float] | np.ndarray
-    free: dict[str, float] | np.ndarray
-    shares: dict[str, float] | np.ndarray
+    tokens: dict[str, float]
+    free: dict[str, float]
     tau: float
-    low: dict[str, float] | np.ndarray
-    high: dict[str, float] | np.ndarray
+    low: dict[str, float]
+    high: dict[str, float]
     held: list[str]
     status: Status
     warnings: list[str]
-
-    def __array__(self, dtype=None, copy=None) -> np.ndarray:
-        values = list(self.tokens.values()) if isinstance(self.tokens, dict) else self.tokens
-        return np.array(values, dtype=dtype)
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def __iter__(self) -> Iterator:
-        return iter(self.tokens)
-
-    def __getitem__(self, domain) -> float:
-        return float(self.tokens[domain])
 
 
 def autoscale(
@@ -58,7 +43,6 @@ def autoscale(
     *,
     offsets: Tokens | float = 0.0,
     caps: Tokens | None = None,
-    level: float = 0.9,
 ) -> AutoScale:
     """The optimal tokens of each domain at a total of `target`, from the optima at two other totals.
 
@@ -67,10 +51,10 @@ def autoscale(
     sum_j N_j(tau) = target. With N0 = 0 this is the paper's N3_j = N2_j^2 / N1_j at tau = 2, and every scale between.
     Caps have the same multiplier: a domain that reaches its cap stays there and the others continue.
 
-    Parameters: `first`, `second`, optimal tokens a domain at two scales (dicts with the same domains, arrays (m,), or
-    answers of `ddo`, whose draws then give intervals at `level`), `target`, all in one unit. `offsets`, N0 a domain:
-    a_j times the base run's tokens of the domain, as `ddo` fits a_j; 0 for the paper's path. `caps`, tokens of a domain
-    times the passes over them that one allows; domains without one are left out of a dict, inf in an array.
+    Parameters: `first`, `second`, optimal tokens of the same domains at two scales (or answers of `ddo`, whose draws
+    then give intervals), `target`, all in one unit. `offsets`, N0 a domain: a_j times the base run's tokens
+    of the domain, as `ddo` fits a_j; 0 for the paper's path. `caps`, tokens of a domain times the passes over them that
+    one allows; domains without one are left out.
 
     Raises PointsError for tokens not above 0 where there is no offset, scales of equal size, domains that differ, a
     target that the path does not reach, caps that do not reach the target.
@@ -78,60 +62,36 @@ def autoscale(
     Source: Kang et al. 2024, arXiv:2407.20177, theorem 1 and algorithm 2.
 
     >>> answer = autoscale({"a": 100, "b": 100}, {"a": 300, "b": 200}, 1300)
-    >>> round(answer["a"], 6), round(answer["b"], 6)
-    (900.0, 400.0)
+    >>> {domain: round(tokens, 6) for domain, tokens in answer.tokens.items()}
+    {'a': 900.0, 'b': 400.0}
     """
-    tails(level)
     names, one, two = _two_scales(first, second)
-    labels = names or tuple(map(str, range(len(one))))
-    offset = _a_domain(offsets, "offsets", labels, 0.0)
-    cap = np.full(len(one), np.inf) if caps is None else _a_domain(caps, "caps", labels, np.inf)
-    _check_scales(one, two, offset, cap, target, labels)
+    offset, cap = _a_domain(offsets, "offsets", names, 0.0), _a_domain(caps or {}, "caps", names, np.inf)
+    _check_scales(one, two, offset, cap, target, names)
     if two.sum() < one.sum():
         first, second, one, two = second, first, two, one
     free, _ = _at(one, two, offset, np.full(len(one), np.inf), target)
     tokens, tau = _at(one, two, offset, cap, target)
     low = high = np.full(len(one), np.nan)
     if isinstance(first, DDO) and isinstance(second, DDO) and len(first.draws) and len(second.draws):
-        low, high = _interval(first, second, offset, cap, target, tokens, level)
-
-    def named(values: np.ndarray) -> dict[str, float] | np.ndarray:
-        return values if names is None else dict(zip(names, values.tolist(), strict=True))
+        low, high = _interval(first, second, offset, cap, target, tokens)
 
     held = np.flatnonzero((tokens >= cap * (1 - 1e-12)) & (free > cap))
-    lines = [f"{labels[j]} is held at its cap of {cap[j]:.6g} tokens; free: {free[j]:.6g}" for j in held]
+    lines = [f"{names[j]} is held at its cap of {cap[j]:.6g} tokens; free: {free[j]:.6g}" for j in held]
+
+    def named(values: np.ndarray) -> dict[str, float]:
+        return dict(zip(names, values.tolist(), strict=True))
+
     return AutoScale(
         tokens=named(tokens),
         free=named(free),
-        shares=named(tokens / target),
-        tau=tau,
-        held=[labels[j] for j in held],
-        status=held_status(lines, "nothing: no domain is at a cap"),
-        warnings=_warnings(one, two, tokens, target, labels) + _bound_lines((first, second), (one, two), labels),
         low=named(low),
         high=named(high),
+        tau=tau,
+        held=[names[j] for j in held],
+        status=held_status(lines, "nothing: no domain is at a cap"),
+        warnings=_warnings(one, two, tokens, target, names) + _bound_lines((first, second), (one, two), names),
     )
-
-
-def autoscale_steps(first: Tokens, second: Tokens, target: float) -> np.ndarray:
-    """The steps of the paper, N3_j = N2_j^2 / N1_j and so on, to the first total that reaches the target.
-
-    Returns (scales, m): a row a scale, from the smaller of the two given ones on. Raises PointsError as `autoscale`.
-
-    Source: Kang et al. 2024, arXiv:2407.20177, algorithm 2 and remark 1.
-
-    >>> autoscale_steps(np.array([100, 100]), np.array([300, 200]), 3000).tolist()
-    [[100.0, 100.0], [300.0, 200.0], [900.0, 400.0], [2700.0, 800.0]]
-    """
-    names, one, two = _two_scales(first, second)
-    labels = names or tuple(map(str, range(len(one))))
-    _check_scales(one, two, np.zeros(len(one)), np.full(len(one), np.inf), target, labels)
-    if two.sum() < one.sum():
-        one, two = two, one
-    scales = [one, two]
-    while scales[-1].sum() < target * (1 - 1e-12):
-        scales.append(scales[-1] ** 2 / scales[-2])
-    return np.array(scales)
 
 
 def _at(
@@ -158,7 +118,7 @@ def _at(
     return tokens(above), float(above)
 
 
-def _interval(first: DDO, second: DDO, offset, cap, target, tokens, level) -> tuple[np.ndarray, np.ndarray]:
+def _interval(first: DDO, second: DDO, offset, cap, target, tokens) -> tuple[np.ndarray, np.ndarray]:
     """(low, high), each (m,): over pairs of draws of the two optima; a path without the target is left out."""
     # Both answers used the same random numbers, though their noise is independent.
     other = np.random.default_rng(0).permutation(len(second.draws))
@@ -169,53 +129,43 @@ def _interval(first: DDO, second: DDO, offset, cap, target, tokens, level) -> tu
             found.append(_at(one, two, offset, cap, target)[0])
         except PointsError:
             continue
-    low, high = np.quantile(found, tails(level), axis=0) if found else (tokens, tokens)
+    low, high = np.quantile(found, TAILS, axis=0) if found else (tokens, tokens)
     return np.minimum(low, tokens), np.maximum(high, tokens)
 
 
-def _two_scales(first, second) -> tuple[tuple[str, ...] | None, np.ndarray, np.ndarray]:
-    """The domains' names (None for arrays) and the tokens (m,) at both scales."""
+def _two_scales(first: Tokens | DDO, second: Tokens | DDO) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """The domains' names and the tokens (m,) at both scales."""
     first, second = (
         dict(zip(given.names, given.tokens.tolist(), strict=True)) if isinstance(given, DDO) else given
         for given in (first, second)
     )
-    if isinstance(first, Mapping) != isinstance(second, Mapping):
-        raise PointsError("first and second must both be dicts, or both arrays, of tokens a domain")
-    names = None
-    if isinstance(first, Mapping):
-        if set(first) != set(second):
-            differ = ", ".join(sorted(map(str, set(first) ^ set(second))))
-            raise PointsError(f"first and second must have the same domains; only one of them has {differ}")
-        names = tuple(first)
-        first, second = [first[name] for name in names], [second[name] for name in names]
-    one, two = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
-    if one.ndim != 1 or not len(one) or one.shape != two.shape:
-        raise PointsError(f"first {one.shape} and second {two.shape} must be of one length, a number a domain")
+    if differ := ", ".join(sorted(first.keys() ^ second.keys())):
+        raise PointsError(f"first and second must have the same domains; only one of them has {differ}")
+    names = tuple(first)
+    one, two = (np.array([given[name] for name in names], dtype=float) for given in (first, second))
     return names, one, two
 
 
-def _a_domain(given, key: str, labels: tuple[str, ...], missing: float) -> np.ndarray:
-    """A number a domain (m,), from a dict, an array or one number; none negative."""
-    if isinstance(given, Mapping):
-        strange = [str(name) for name in given if name not in labels]
-        if strange:
-            raise PointsError(f"{key}: no domain is called {', '.join(strange)}; there are {', '.join(labels)}")
-        given = [given.get(name, missing) for name in labels]
-    values = np.asarray(given, dtype=float)
-    allowed = (values >= 0) & (np.isfinite(values) | (missing == np.inf))
-    if values.ndim > 1 or values.size not in (1, len(labels)) or not allowed.all():
-        raise PointsError(f"{key} must be numbers of tokens, none negative, one a domain ({len(labels)})")
-    return np.broadcast_to(values, len(labels)).copy()
+def _a_domain(given: Tokens | float, key: str, names: tuple[str, ...], missing: float) -> np.ndarray:
+    """A number a domain (m,), from those of some domains or one for all; none negative."""
+    if not isinstance(given, Mapping):
+        given = dict.fromkeys(names, given)
+    if strange := [str(name) for name in given if name not in names]:
+        raise PointsError(f"{key}: no domain is called {', '.join(strange)}; there are {', '.join(names)}")
+    values = np.array([given.get(name, missing) for name in names], dtype=float)
+    if not ((values >= 0) & (np.isfinite(values) | (missing == np.inf))).all():
+        raise PointsError(f"{key} must be numbers of tokens, none negative, one a domain ({len(names)})")
+    return values
 
 
-def _check_scales(one, two, offset, cap, target: float, labels: tuple[str, ...]) -> None:
+def _check_scales(one, two, offset, cap, target: float, names: tuple[str, ...]) -> None:
     if not (np.isfinite(target) and target > 0):
         raise PointsError(f"target = {target:g} must be above 0: the total of tokens at the scale asked for")
     for key, values in (("first", one), ("second", two)):
         bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)) | ~(values + offset > 0))
         if len(bad):
             need = "each domain needs some, or an offset above 0"
-            raise PointsError(f"{key}: {labels[bad[0]]} = {values[bad[0]]:g} tokens; {need}")
+            raise PointsError(f"{key}: {names[bad[0]]} = {values[bad[0]]:g} tokens; {need}")
     if abs(two.sum() - one.sum()) <= 1e-6 * max(one.sum(), two.sum()):
         raise PointsError(f"first and second both sum to {one.sum():g}: two scales of different size are needed")
     if cap.sum() < target * (1 - 1e-12):
@@ -223,22 +173,22 @@ def _check_scales(one, two, offset, cap, target: float, labels: tuple[str, ...])
         raise PointsError(f"caps sum to {cap.sum():g}, below target = {target:g}: {more}")
 
 
-def _bound_lines(given, scales: tuple[np.ndarray, np.ndarray], labels: tuple[str, ...]) -> list[str]:
+def _bound_lines(given, scales: tuple[np.ndarray, np.ndarray], names: tuple[str, ...]) -> list[str]:
     """Warnings on optima at a bound, where the multiplier does not determine the tokens."""
     where = [answer.status.message for answer in given if isinstance(answer, DDO) and answer.held]
-    empty = [labels[j] for j in np.flatnonzero((scales[0] == 0) | (scales[1] == 0))]
+    empty = [names[j] for j in np.flatnonzero((scales[0] == 0) | (scales[1] == 0))]
     where += [f"{', '.join(empty)}: no tokens at one scale"] if empty else []
     return [f"{line}; such an optimum need not lie on the path" for line in where]
 
 
-def _warnings(one, two, tokens, target: float, labels: tuple[str, ...]) -> list[str]:
+def _warnings(one, two, tokens, target: float, names: tuple[str, ...]) -> list[str]:
     lines = []
     for total, side, beyond in ((two.sum(), "larger", target > two.sum()), (one.sum(), "smaller", target < one.sum())):
         if beyond and abs(target / total - 1) > 1e-9:
             far = f"{target / total:.3g} times the {side} scale ({total:.4g})"
             lines.append(f"target = {target:.4g} is {far}: extrapolated")
-    shrinking = [labels[j] for j in np.flatnonzero(two < one * (1 - 1e-9))]
+    shrinking = [names[j] for j in np.flatnonzero(two < one * (1 - 1e-9))]
     if shrinking:
         lines.append(f"{', '.join(shrinking)}: fewer tokens at the larger scale, where the theory expects growth")
-    gone = [labels[j] for j in np.flatnonzero(tokens <= 0)]
+    gone = [names[j] for j in np.flatnonzero(tokens <= 0)]
     return [*lines, f"{', '.join(gone)}: the path leaves it without tokens"] if gone else lines

@@ -46,7 +46,6 @@ def best_mixture(
     at: Mapping[str, Mapping[str, float]] | None = None,
     longer: Mapping[str, Longer] | None = None,
     average: str = "loss",
-    level: float = 0.9,
 ) -> Answer:
     """The mixture of least weighted mean loss, with a fit for each corpus.
 
@@ -56,8 +55,7 @@ def best_mixture(
     token. `high`, corpus -> largest weight. `at`, corpus -> further columns that its law reads at the end of the run
     (N, D, s1 …). `longer`, corpus -> how its loss changes from the length of the runs that `fits` saw to that of the
     run that is asked about, for laws that know no length. `average`: "loss", or "perplexity" for the mean of exp(loss).
-    `level`: of all intervals; those of the shares are over the bootstrap draws of the fits, paired where fits had the
-    same runs and seed.
+    Intervals of the shares are over the bootstrap draws of the fits, paired where fits had the same runs and seed.
 
     `values`: corpus -> weight, and "mean" -> the weighted mean. `predicted`: corpus -> loss. `status`: the limits and
     the largest weights that hold the answer; "infeasible" where no mixture keeps the limits, and the shares are then
@@ -112,10 +110,10 @@ def best_mixture(
         for i in range(count)
     ]
     shares = np.array([one.weights for one in drawn]).reshape(count, len(names))
-    values = {name: estimate(float(optimum.weights[j]), shares[:, j], level) for j, name in enumerate(names)}
-    values["mean"] = estimate(optimum.loss, np.array([one.loss for one in drawn]), level)
+    values = {name: estimate(float(optimum.weights[j]), shares[:, j]) for j, name in enumerate(names)}
+    values["mean"] = estimate(optimum.loss, np.array([one.loss for one in drawn]))
 
-    predicted, warnings = _predictions(fits, optimum.weights, ends, stretched, level)
+    predicted, warnings = _predictions(fits, optimum.weights, ends, stretched)
     warnings += unknown_interval("weights", next(fit for fit in every if len(fit.draws) == count))
     if failed := sum(one.status.code == "infeasible" for one in drawn):
         warnings.append(f"{failed / count:.0%} of the bootstrap fits find no mixture within the limits")
@@ -123,7 +121,7 @@ def best_mixture(
 
 
 def _predictions(
-    fits: Mapping[str, Fit], weights: np.ndarray, ends: Mapping, longer: Mapping[str, Longer], level: float
+    fits: Mapping[str, Fit], weights: np.ndarray, ends: Mapping, longer: Mapping[str, Longer]
 ) -> tuple[dict[str, Estimate], list[str]]:
     """Corpus -> its loss at the weights (m,), and a warning a line of what lies beyond the fitted points."""
     predicted: dict[str, Estimate] = {}
@@ -131,7 +129,7 @@ def _predictions(
     for j, (name, fit) in enumerate(fits.items()):
         columns = {f"{PREFIX}{n}": float(w) for n, w in zip(fits, weights)} | {"r": float(weights[j])}
         frame = pd.DataFrame([columns | ends[name]])
-        predicted[name] = implied(fit, frame, level)
+        predicted[name] = implied(fit, frame)
         if name in longer:
             factor = float(longer[name].factor(weights[j : j + 1])[0])
             predicted[name] = Estimate(*(factor * end for end in predicted[name]))

@@ -6,7 +6,7 @@ which levels off soon. They differ little between the runs. Where both fit equal
 tables of the paper.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy.special import fdtrc
 
 from fitting.answers.answer import Estimate, Status, estimate
 from fitting.laws import LAWS
-from fitting.points import PointsError, tails
+from fitting.points import TAILS, PointsError
 
 DRAWS = 300
 MISFIT = 0.1
@@ -29,7 +29,7 @@ GRID_B = np.geomspace(1e-4, B.high, 60)
 
 @dataclass(frozen=True, eq=False)
 class DDO:
-    """The answer of `ddo`, for m domains; as an array it holds its weights.
+    """The answer of `ddo`, for m domains.
 
     `weights` (m,), of the training tokens, sum 1; `low`, `high` (m,): their interval, NaN without two seeds.
     `multiples` (m,): tokens at the optimum over those of the base run; `tokens` (m,): the same in the unit of the base
@@ -70,44 +70,28 @@ class DDO:
         change = (np.asarray(tokens, dtype=float) / self.base_tokens + a) ** -b - (1 + a) ** -b
         return self.base * float(1 + np.sum(change))
 
-    def __array__(self, dtype=None, copy=None) -> np.ndarray:
-        return np.array(self.weights, dtype=dtype)
-
-    def __len__(self) -> int:
-        return len(self.weights)
-
-    def __iter__(self) -> Iterator[float]:
-        return iter(self.weights.tolist())
-
-    def __getitem__(self, domain: int | str) -> float:
-        return float(self.weights[self.names.index(domain) if isinstance(domain, str) else domain])
-
 
 def ddo(
     losses,
     factors,
     shares=None,
-    bounds=None,
     *,
     names: Sequence[str] | None = None,
     tokens: float = 1.0,
-    level: float = 0.9,
-    seed: int = 0,
 ) -> DDO:
     """The mixture weights of least loss by one curve a domain, at the total tokens of the base run.
 
     Each domain's curve L / L_base = (x + a)^-b + c is fitted to its runs, x being its tokens over those of the base
-    run; then sum_j (x_j + a_j)^-b_j is minimised over sum_j shares_j x_j = 1 within the bounds. The problem is
-    convex, and its optimum is the root of one Lagrange multiplier.
+    run; then sum_j (x_j + a_j)^-b_j is minimised over sum_j shares_j x_j = 1 between the smallest and the largest
+    factor. The problem is convex, and its optimum is the root of one Lagrange multiplier.
 
     Parameters: `losses` (m, k), the loss (or perplexity) over all domains when domain j alone gets factors[k] times
     its base tokens, or (seeds, m, k) for intervals. `factors` (k,), above 0, three or more; one is 1, the base run,
-    whose loss is the same for all domains. `shares` (m,), weights of the base run, None for equal ones. `bounds`,
-    (low, high) or (m, 2), on x; None for the smallest and the largest factor. `names` of the domains, None for
-    "0", "1" …. `tokens`: total of the base run, in any unit. `level` of the intervals, which are over `DRAWS` draws of
-    the mean of the seeds: multivariate Student t with seeds - 1 degrees of freedom. `seed` decides the draws.
+    whose loss is the same for all domains. `shares` (m,), weights of the base run, None for equal ones. `names` of the
+    domains, None for "0", "1" …. `tokens`: total of the base run, in any unit. Intervals are over `DRAWS` draws of the
+    mean of the seeds: multivariate Student t with seeds - 1 degrees of freedom.
 
-    Raises PointsError for losses, factors, shares or bounds that cannot be used.
+    Raises PointsError for losses, factors or shares that cannot be used.
 
     Source: Kang et al. 2024, arXiv:2407.20177, algorithm 1, scaled as in the authors' code.
 
@@ -122,9 +106,8 @@ def ddo(
         raise PointsError(f"names = {', '.join(names)}: {m} different names are needed, one a domain")
     if not (np.isfinite(tokens) and tokens > 0):
         raise PointsError(f"tokens = {tokens:g} must be above 0: the total of the base run")
-    quantiles = tails(level)
     shares = _checked_shares(shares, m)
-    low, high = _checked_bounds(bounds, factors, shares, names)
+    low, high = np.full(m, factors.min()), np.minimum(factors.max(), 1 / shares)
 
     bases = seeds[:, 0, np.argmin(np.abs(factors - 1))]
     ratios = seeds / bases[:, None, None]
@@ -134,12 +117,12 @@ def ddo(
     weights = shares * x
     predicted = base * float(1 + np.sum((x + a) ** -b - (1 + a) ** -b))
 
-    warnings = _warnings(x, factors, mean, (a, b, c), names)
+    warnings = _warnings(factors, mean, (a, b, c), names)
     draws, losses_drawn = np.zeros((0, m)), np.zeros(0)
     ends = np.full((2, m), np.nan)
     if len(seeds) > 1:
-        draws, losses_drawn = _draws(factors, ratios, bases, shares, low, high, np.random.default_rng(seed))
-        ends = np.quantile(draws, quantiles, axis=0)
+        draws, losses_drawn = _draws(factors, ratios, bases, shares, low, high)
+        ends = np.quantile(draws, TAILS, axis=0)
         if len(seeds) < 4:
             warnings.append(f"{len(seeds)} seeds only: intervals rest on how they differ, which so few cannot show")
     at_bound = {
@@ -155,7 +138,7 @@ def ddo(
         tokens=weights * tokens,
         coefficients=pd.DataFrame({"a": a, "b": b, "c": c}, index=list(names)),
         base=base,
-        predicted=estimate(predicted, losses_drawn, level),
+        predicted=estimate(predicted, losses_drawn),
         low=np.minimum(ends[0], weights),
         high=np.maximum(ends[1], weights),
         held=held,
@@ -220,9 +203,9 @@ def _root(value, left: float, right: float) -> float:
     return float(root_scalar(value, bracket=(left, right), xtol=1e-13, rtol=1e-14, maxiter=500).root)
 
 
-def _draws(factors, ratios, bases, shares, low, high, rng) -> tuple[np.ndarray, np.ndarray]:
+def _draws(factors, ratios, bases, shares, low, high) -> tuple[np.ndarray, np.ndarray]:
     """Weights (DRAWS, m) and losses at them (DRAWS,), for means drawn from the differences between seeds."""
-    count = len(ratios)
+    count, rng = len(ratios), np.random.default_rng(0)
     mixing = rng.standard_normal((DRAWS, count)) / np.sqrt(count * (count - 1))
     # The spread is estimated from few seeds: Student's t in place of the normal.
     mixing /= np.sqrt(rng.chisquare(count - 1, (DRAWS, 1)) / (count - 1))
@@ -263,34 +246,16 @@ def _checked_shares(shares, m: int) -> np.ndarray:
     return shares / shares.sum()
 
 
-def _checked_bounds(bounds, factors, shares, names) -> tuple[np.ndarray, np.ndarray]:
-    given = np.asarray((factors.min(), factors.max()) if bounds is None else bounds, dtype=float)
-    if given.shape not in ((2,), (len(shares), 2)) or np.isnan(given).any():
-        raise PointsError(f"bounds of shape {given.shape}: (low, high) or ({len(shares)}, 2) is needed, no NaN")
-    low, high = (np.broadcast_to(end, shares.shape).copy() for end in (given[..., 0], given[..., 1]))
-    wrong = np.flatnonzero((low < 0) | (low > high))
-    if len(wrong):
-        j = wrong[0]
-        raise PointsError(f"bounds of {names[j]} = {low[j]:g} to {high[j]:g}: 0 <= low <= high is needed")
-    high = np.minimum(high, 1 / shares)
-    if shares @ low > 1 + 1e-9 or shares @ high < 1 - 1e-9:
-        allowed = f"{shares @ low:.4g} to {shares @ high:.4g} times the base run's tokens"
-        raise PointsError(f"bounds allow {allowed} in all, not 1: widen them")
-    return low, high
-
-
 def held_status(lines: Sequence[str], free: str) -> Status:
     """The status of an optimum with a line for each domain that is held at a bound; `free` where none is."""
     return Status("at bound", "; ".join(lines)) if lines else Status("inside", free)
 
 
-def _warnings(x, factors, mean, curves: tuple[np.ndarray, np.ndarray, np.ndarray], names) -> list[str]:
-    """What is wrong with the curves, and with the optimum that they say, a line each."""
+def _warnings(factors, mean, curves: tuple[np.ndarray, np.ndarray, np.ndarray], names) -> list[str]:
+    """What is wrong with the curves, a line each."""
     a, b, c = curves
     fitted = (factors + a[:, None]) ** -b[:, None] + c[:, None]
     miss, effect = np.abs(fitted - mean).max(axis=1), np.ptp(mean, axis=1)
-    least, most = factors.min(), factors.max()
-    beyond = f"its base tokens is beyond the factors that were run, {least:.4g} to {most:.4g}"
     flat = "more of its tokens do not lower the loss; its exponent is set to 0"
     all_flat = "no domain's tokens lower the loss: the base run's shares are as good as any"
     return [
@@ -299,10 +264,6 @@ def _warnings(x, factors, mean, curves: tuple[np.ndarray, np.ndarray, np.ndarray
         *(
             f"{names[j]}: its curve misses its runs by {miss[j]:.2%} of the base loss; their effect is {effect[j]:.2%}"
             for j in np.flatnonzero((miss > MISFIT * effect) & (b > 0))
-        ),
-        *(
-            f"{names[j]}: {x[j]:.4g} times {beyond}"
-            for j in np.flatnonzero((x < least * (1 - 1e-9)) | (x > most * (1 + 1e-9)))
         ),
     ]
 

@@ -16,6 +16,7 @@ Predict = Callable[[np.ndarray], np.ndarray]
 CONCENTRATIONS = (0.5, 10.0)
 """Concentrations of the random mixtures: from one or two domains (in all) to near the base (a domain)."""
 STARTS = 5
+BEST = 100
 STEP = 1e-6
 TOUCHES = 1e-4
 SLACK = 1e-6
@@ -43,23 +44,21 @@ def mixture_optimum(
     loss: Predict,
     base: ArrayLike,
     *,
-    low: ArrayLike | None = None,
     high: ArrayLike | None = None,
     limit: Predict | None = None,
     smooth: bool = True,
     start: ArrayLike | None = None,
     samples: int | None = None,
-    best: int = 100,
     seed: int = 0,
 ) -> MixtureOptimum:
     """The mixture weights of least loss within bounds and, where a limit is given, with limit(weights) <= 0.
 
     Evaluates random mixtures; then, for a smooth loss, descends from the best of them (sequential least squares
     programming), which reaches the optimum of a convex loss under a convex limit from any start; for trees, whose
-    loss has steps, it takes the mean of the `best`.
+    loss has steps, it takes the mean of the BEST.
 
-    Parameters: `loss`, weights (n, m) -> (n,); `base` (m,), around which mixtures are drawn, equal weights say; `low`,
-    `high` (m,), smallest and largest weights, None for 0 and 1; `limit`, weights (n, m) -> (n,); `smooth`, False for
+    Parameters: `loss`, weights (n, m) -> (n,); `base` (m,), around which mixtures are drawn, equal weights say; `high`
+    (m,), largest weights, None for 1; `limit`, weights (n, m) -> (n,); `smooth`, False for
     trees; `start` (m,), for a smooth loss: the only start of the descent; `samples`, number of random mixtures, None
     for 2,000, or 100,000 for trees.
 
@@ -71,39 +70,39 @@ def mixture_optimum(
     >>> found.weights.round(3).tolist(), found.at_high.tolist()
     ([0.5, 0.3, 0.2], [True, False, False])
     """
-    prior, bottom, top = checked_bounds(base, high, low)
+    prior, top = checked_bounds(base, high)
     rng, m = np.random.default_rng(seed), len(prior)
     count = samples or (2_000 if smooth else 100_000)
     if start is not None and smooth:
-        cloud = within(np.asarray(start, dtype=float)[None], bottom, top)
+        cloud = within(np.asarray(start, dtype=float)[None], top)
     else:
         drawn = draws(np.maximum(prior, 1e-3 / m), count, rng, (CONCENTRATIONS[0], CONCENTRATIONS[1] * m))
-        cloud = within(np.vstack([prior, drawn]), bottom, top)
+        cloud = within(np.vstack([prior, drawn]), top)
     values, over = _finite(loss, cloud), _over(limit, cloud)
 
     if not smooth:
         kept = np.flatnonzero(over <= 0)
-        kept = kept if len(kept) else np.argsort(over, kind="stable")[:best]
-        chosen = kept[np.argsort(values[kept], kind="stable")[:best]]
+        kept = kept if len(kept) else np.argsort(over, kind="stable")[:BEST]
+        chosen = kept[np.argsort(values[kept], kind="stable")[:BEST]]
         weights = cloud[chosen].mean(axis=0)
         if _over(limit, weights[None])[0] > max(0.0, over[chosen].min()):
             weights = cloud[chosen[0]]
-        return _answer(loss, limit, weights, bottom, top, limited=bool((over > 0).any()) and limit is not None)
+        return _answer(loss, limit, weights, top, limited=bool((over > 0).any()) and limit is not None)
 
     order = np.lexsort([values, np.maximum(over, 0.0)])
-    ends = [cloud[order[0]], *(_descend(loss, limit, cloud[i], bottom, top) for i in order[:STARTS])]
+    ends = [cloud[order[0]], *(_descend(loss, limit, cloud[i], top) for i in order[:STARTS])]
     if limit is not None and (_over(limit, np.array(ends)) > SLACK).all():
         # Perhaps no mixture keeps the limit: descend to the one nearest to it, and on from there.
-        nearest = _descend(limit, None, cloud[np.argmin(over)], bottom, top)
+        nearest = _descend(limit, None, cloud[np.argmin(over)], top)
         if _over(limit, nearest[None])[0] > SLACK:
-            return _answer(loss, limit, nearest, bottom, top, limited=True)
-        ends = [nearest, _descend(loss, limit, nearest, bottom, top)]
+            return _answer(loss, limit, nearest, top, limited=True)
+        ends = [nearest, _descend(loss, limit, nearest, top)]
     feasible = np.array(ends)[_over(limit, np.array(ends)) <= SLACK]
     weights = feasible[np.argmin(_finite(loss, feasible))]
-    return _answer(loss, limit, weights, bottom, top, limited=_over(limit, weights[None])[0] > -TOUCHES)
+    return _answer(loss, limit, weights, top, limited=_over(limit, weights[None])[0] > -TOUCHES)
 
 
-def _answer(loss, limit, weights, low, high, limited: bool) -> MixtureOptimum:
+def _answer(loss, limit, weights, high, limited: bool) -> MixtureOptimum:
     excess = float(_over(limit, weights[None])[0])
     status = Status("inside", "nothing: the optimum lies inside the limit")
     if excess > SLACK:
@@ -115,36 +114,36 @@ def _answer(loss, limit, weights, low, high, limited: bool) -> MixtureOptimum:
         loss=float(_finite(loss, weights[None])[0]),
         excess=excess,
         status=status,
-        at_low=weights <= low + TOUCHES,
+        at_low=weights <= TOUCHES,
         at_high=(weights >= high - TOUCHES) & (high < 1),
     )
 
 
-def _descend(loss: Predict, limit: Predict | None, start: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _descend(loss: Predict, limit: Predict | None, start: np.ndarray, high: np.ndarray) -> np.ndarray:
     scale = max(abs(float(_finite(loss, start[None])[0])), 1e-9)
     constraints: list[dict] = [{"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones_like(w)}]
     if limit is not None:
         constraints.append(
             {
                 "type": "ineq",
-                "fun": lambda w: -float(limit(np.clip(w, low, high)[None])[0]),
-                "jac": lambda w: -_gradient(limit, np.clip(w, low, high)),
+                "fun": lambda w: -float(limit(np.clip(w, 0.0, high)[None])[0]),
+                "jac": lambda w: -_gradient(limit, np.clip(w, 0.0, high)),
             }
         )
     # SLSQP leaves its bounds by rounding, where a law may have no value.
     found = minimize(
-        lambda w: float(loss(np.clip(w, low, high)[None])[0]) / scale,
+        lambda w: float(loss(np.clip(w, 0.0, high)[None])[0]) / scale,
         start,
-        jac=lambda w: _gradient(loss, np.clip(w, low, high)) / scale,
-        bounds=list(zip(low, high, strict=True)),
+        jac=lambda w: _gradient(loss, np.clip(w, 0.0, high)) / scale,
+        bounds=[(0.0, most) for most in high],
         constraints=constraints,
         method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 200},
     )
     # Bounds and sum hold up to rounding only.
-    end = np.clip(found.x, low, high)
+    end = np.clip(found.x, 0.0, high)
     rest = 1 - end.sum()
-    room = high - end if rest > 0 else end - low
+    room = high - end if rest > 0 else end
     end = end + rest * room / max(float(room.sum()), 1e-300)
     return end if np.isfinite(end).all() else start
 

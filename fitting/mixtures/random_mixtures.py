@@ -21,7 +21,6 @@ def dirichlet_mixtures(
     seed: int = 0,
     concentration: tuple[float, float] = CONCENTRATION,
     high: ArrayLike | None = None,
-    grain: int = GRAIN,
 ) -> np.ndarray:
     """Different random mixtures (count, m) around base weights; a larger count begins with those of a smaller one.
 
@@ -30,7 +29,7 @@ def dirichlet_mixtures(
 
     Parameters: `base` (m,), 0 or more, made to sum to 1; a domain at 0 stays there. `concentration`, (low, high) of the
     sum of the Dirichlet's parameters: far below m almost all of a mixture is one domain, far above it is the base.
-    `high` (m,), largest weights, None for 1. `grain`: weights are multiples of 1 / grain. Raises PointsError for
+    `high` (m,), largest weights, None for 1. Raises PointsError for
     impossible numbers, largest weights that do not reach 1, and when there are not as many different mixtures.
 
     Source: Liu et al. 2024 (RegMix), arXiv:2407.01492, sec. 3.1, which rejects what is above the largest weight.
@@ -38,20 +37,20 @@ def dirichlet_mixtures(
     >>> dirichlet_mixtures([0.5, 0.25, 0.25], 2, concentration=(3, 3)).sum(axis=1).tolist()
     [1.0, 1.0]
     """
-    prior, low, top = checked_bounds(base, high)
+    prior, top = checked_bounds(base, high)
     ends = np.asarray(concentration, dtype=float)
     if ends.shape != (2,) or not np.isfinite(ends).all() or not 0 < ends[0] <= ends[1]:
         raise PointsError(f"concentration = {concentration} must be two numbers, 0 < low <= high")
-    most = np.floor(top * grain + 1e-9)
-    if most.sum() < grain:
-        raise PointsError(f"high: largest weights sum to {most.sum() / grain:g}, below 1: no mixture is within them")
+    most = np.floor(top * GRAIN + 1e-9)
+    if most.sum() < GRAIN:
+        raise PointsError(f"high: largest weights sum to {most.sum() / GRAIN:g}, below 1: no mixture is within them")
     rng, found = np.random.default_rng(seed), {}
     for _ in range(TRIES):
-        drawn = within(draws(prior, BATCH, rng, (ends[0], ends[1])), low, most / grain)
-        for whole in _whole(drawn, grain):
+        drawn = within(draws(prior, BATCH, rng, (ends[0], ends[1])), most / GRAIN)
+        for whole in _whole(drawn):
             found.setdefault(whole.tobytes(), whole)
         if len(found) >= count:
-            return np.array(list(found.values())[:count]).reshape(count, len(prior)) / grain
+            return np.array(list(found.values())[:count]).reshape(count, len(prior)) / GRAIN
     raise PointsError(
         f"count = {count}: only {len(found)} different mixtures were found; ask for fewer, or spread them"
     )
@@ -68,42 +67,34 @@ def draws(prior: np.ndarray, count: int, rng: np.random.Generator, concentration
     return parts / parts.sum(axis=1, keepdims=True)
 
 
-def within(weights: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Mixtures (n, m) moved into low <= weight <= high: what is cut off goes to the others by their room."""
-    inside = np.minimum(low + (1 - low.sum()) * weights, high)
+def within(weights: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Mixtures (n, m) of weights up to `high`: what is cut off goes to the others by their room."""
+    inside = np.minimum(weights, high)
     room = high - inside
     total = room.sum(axis=1, keepdims=True)
     part = np.divide(room, total, out=np.zeros_like(room), where=total > 0)
     return inside + (1 - inside.sum(axis=1, keepdims=True)) * part
 
 
-def checked_bounds(
-    base: ArrayLike, high: ArrayLike | None, low: ArrayLike | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(base summing to 1, low, high), each (m,). Raises PointsError."""
+def checked_bounds(base: ArrayLike, high: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:
+    """(base summing to 1, high), each (m,). Raises PointsError."""
     prior = np.asarray(base, dtype=float)
     if prior.ndim != 1 or len(prior) < 2 or not np.isfinite(prior).all() or (prior < 0).any() or not prior.sum() > 0:
         raise PointsError("base must be two or more weights, one a domain, 0 or more and not all 0")
-    bottom, top = _checked("low", low, np.zeros_like(prior)), _checked("high", high, np.ones_like(prior))
-    if (bottom > top).any():
-        raise PointsError("low is above high for a domain")
-    if bottom.sum() > 1 + 1e-9 or top.sum() < 1 - 1e-9:
-        raise PointsError(f"no mixture is within the bounds: low sums to {bottom.sum():g}, high to {top.sum():g}")
-    return prior / prior.sum(), bottom, top
+    top = np.ones_like(prior) if high is None else np.asarray(high, dtype=float)
+    if top.shape != prior.shape or not np.isfinite(top).all() or (top < 0).any():
+        raise PointsError(f"high must be {len(prior)} weights, one a domain, 0 or more")
+    top = np.minimum(top, 1.0)
+    if top.sum() < 1 - 1e-9:
+        raise PointsError(f"no mixture is within the bounds: high sums to {top.sum():g}")
+    return prior / prior.sum(), top
 
 
-def _checked(name: str, given: ArrayLike | None, default: np.ndarray) -> np.ndarray:
-    weights = default if given is None else np.asarray(given, dtype=float)
-    if weights.shape != default.shape or not np.isfinite(weights).all() or (weights < 0).any():
-        raise PointsError(f"{name} must be {len(default)} weights, one a domain, 0 or more")
-    return np.minimum(weights, 1.0)
-
-
-def _whole(weights: np.ndarray, grain: int) -> np.ndarray:
-    """Weights (n, m) as whole numbers of grains that sum to `grain`: the largest remainders are rounded up."""
-    parts = weights * grain
+def _whole(weights: np.ndarray) -> np.ndarray:
+    """Weights (n, m) as whole numbers of grains that sum to `GRAIN`: the largest remainders are rounded up."""
+    parts = weights * GRAIN
     whole = np.floor(parts + 1e-9)
-    lacking = np.rint(grain - whole.sum(axis=1)).astype(int)
+    lacking = np.rint(GRAIN - whole.sum(axis=1)).astype(int)
     order = np.argsort(-(parts - whole), axis=1, kind="stable")
     rank = np.argsort(order, axis=1)
     return whole + (rank < lacking[:, None])

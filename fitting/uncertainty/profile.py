@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import stdtrit
 
+from fitting.points import TAILS
 from fitting.solver.newton import Penalty, gradient_of, penalised, refine
 from fitting.solver.problem import Problem
 from fitting.uncertainty.sandwich import Sandwich, sandwich
@@ -65,14 +66,14 @@ class Profile:
     freedom: float
     closed: tuple[bool, bool]
 
-    def interval(self, level: float = 0.9) -> tuple[float, float]:
-        """(low, high) at a level; an open end is the last value that was tried."""
-        edge = float(stdtrit(self.freedom, 0.5 + level / 2))
+    def interval(self) -> tuple[float, float]:
+        """(low, high), 90%; an open end is the last value that was tried."""
+        edge = float(stdtrit(self.freedom, TAILS[1]))
         return float(np.interp(-edge, self.roots, self.values)), float(np.interp(edge, self.roots, self.values))
 
 
-def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float = 0.9) -> Profile:
-    """The profile of value(theta), on both sides of the optimum as far as an interval of the level needs."""
+def profile(optimum: Optimum, value: Callable[[np.ndarray], float]) -> Profile:
+    """The profile of value(theta), on both sides of the optimum as far as an interval of 90% needs."""
     problem, theta = optimum.problem, optimum.theta
     best, slope = value(theta), gradient_of(value, theta, problem.upper)
     bread, variance = optimum.sandwich.variances(slope)
@@ -80,7 +81,7 @@ def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float
     if not (bread > 0 and variance > 0):
         # The objective does not depend on the number, or no error changes it.
         return Profile([best], [0.0], freedom, (False, False))
-    threshold = float(stdtrit(freedom, 0.5 + level / 2))
+    threshold = float(stdtrit(freedom, TAILS[1]))
     # To first order, what the other parameters do as the number moves by one.
     course = optimum.sandwich.bread @ slope / bread
     below = _one_side(optimum, value, best, -1.0, bread, variance, threshold, course)

@@ -189,8 +189,8 @@ def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: 
     if len(settings.law) > 1:
         by = possible_splits(points) if settings.by is None else list(settings.by)
         with console.status("holding out") as status:
-            tried = try_out(points, settings.law, by, seed=settings.seed, log=status.update, **how)
-            chosen = compare(points, settings.law, by, seed=settings.seed, tried=tried, **how)
+            tried = try_out(points, settings.law, by, log=status.update, **how)
+            chosen = compare(points, settings.law, by, tried=tried, **how)
         console.print(selection_table(chosen, by, corpus))
         for line in advise(tried):
             print_line(console, line)

@@ -207,7 +207,7 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
             unknown = open_columns(question, name)
             common = LAWS[name].shared
             law = law_on(question, together[-1], name)
-            rows = held_out(own, law, split_folds, schedules, question.seed, shared=common, unknown=unknown, few=True)
+            rows = held_out(own, law, split_folds, schedules, shared=common, unknown=unknown, few=True)
         except PointsError:
             return None
         judged = pd.MultiIndex.from_frame(shared_points[["run", "step"]])

@@ -38,7 +38,7 @@ def test_the_law_is_one_file_of_some_thirty_lines():
 
 def test_profile_and_cross_validation_work_with_it(page):
     profile = page.fit.profile("R")
-    low, high = profile.interval(0.9)
+    low, high = profile.interval()
     assert profile.closed == (True, True)
     assert low < page.truth["R"] < high
     for by in ("each-size", "rolling-tokens", "rolling-compute"):

@@ -8,6 +8,7 @@ import fitting
 from fitting import cross_validation as crossval
 from fitting.cross_validation import SPLITS
 from fitting.solver.multi_start import local_minima
+from tests.fitting.refusal import refused
 from tests.fitting.synthetic import RATIOS, TRUE, grid, measured, scheduled
 
 SIZES = (0.2, 0.5, 1.8, 4.0)
@@ -58,10 +59,8 @@ def test_domain_is_the_papers_15_pairs():
     assert len(parted) == 15
     assert parted[0].label == "field = chemistry, code"
     assert all(fold.fitted.sum() == 8 for fold in parted)
-    with pytest.raises(fitting.PointsError, match="missing column: domain; name the one"):
-        fitting.folds(points, "domain-pairs")
-    with pytest.raises(fitting.PointsError, match="three domains or more, there are 2"):
-        fitting.folds(points.iloc[:2], "domain-pairs", domain="field")
+    refused("missing column: domain; name the one", fitting.folds, points, "domain-pairs")
+    refused("three domains or more, there are 2", fitting.folds, points.iloc[:2], "domain-pairs", domain="field")
 
 
 @pytest.mark.parametrize("by", ["rolling-tokens", "rolling-compute"])
@@ -156,18 +155,12 @@ def test_what_cannot_be_held_out_is_said(points):
     two_sizes = points[points["N"] < 1]
     with pytest.raises(fitting.PointsError, match=r"holding out N = 0\.2 leaves too little to fit: one size only"):
         fitting.held_out(two_sizes, "dcpt", "each-size")
-    with pytest.raises(fitting.PointsError, match="there is one only, N = 4"):
-        fitting.held_out(points[points["N"] == 4], "dcpt", "each-size")
+    refused("there is one only, N = 4", fitting.held_out, points[points["N"] == 4], "dcpt", "each-size")
     for by in ("ratio-pairs", "ratio"):
-        with pytest.raises(fitting.PointsError, match="three ratios or more"):
-            fitting.held_out(points[points["r"].isin([0.0, 1.0])], "dcpt", by)
-    with pytest.raises(fitting.PointsError, match="no point has half the largest or less"):
-        fitting.folds(points[points["step"] == 180_000], "rolling-tokens")
+        refused("three ratios or more", fitting.held_out, points[points["r"].isin([0.0, 1.0])], "dcpt", by)
+    refused("no point has half the largest or less", fitting.folds, points[points["step"] == 180_000], "rolling-tokens")
     with pytest.raises(fitting.PointsError, match="the largest size has no point in the second half"):
         fitting.folds(points[(points["N"] < 4) | (points["step"] < 90_000)], "size-and-tokens")
-    with pytest.raises(fitting.PointsError, match="cannot hold out by 'seed': there are ratio, tokens, size"):
-        fitting.held_out(points, "dcpt", "seed")
-    with pytest.raises(fitting.PointsError, match="missing column: N"):
-        fitting.held_out(points.drop(columns="N"), "transfer-anchored", "each-size")
-    with pytest.raises(fitting.PointsError, match="there are no points"):
-        fitting.folds(points.iloc[:0], "each-size")
+    refused("cannot hold out by 'seed': there are ratio, tokens, size", fitting.held_out, points, "dcpt", "seed")
+    refused("missing column: N", fitting.held_out, points.drop(columns="N"), "transfer-anchored", "each-size")
+    refused("there are no points", fitting.folds, points.iloc[:0], "each-size")

@@ -197,7 +197,6 @@ def test_offsets_and_signs_of_a_law_are_kept():
     ("change", "says"),
     [
         ({"shared": ["gamma"]}, "no parameter gamma"),
-        ({"by": "language"}, "missing column: language"),
         ({"fix": {"Z": 1.0}}, "no parameter 'Z'"),
         ({"law": "dcpt", "shared": ["B"]}, "share exponents only"),
         ({"law": "chincilla"}, "did you mean"),

@@ -22,6 +22,7 @@ from fitting.uncertainty.horizon import (
 )
 from fitting.uncertainty.misfit import log_errors
 from tests.fitting.given import given
+from tests.fitting.refusal import refused
 
 
 def test_the_horizon_is_that_of_the_targets_size():
@@ -49,7 +50,7 @@ def test_a_size_that_was_not_fitted_is_farther_the_larger_it_is():
     ladder = {"ranges": {"N": (0.1, 1.0), "D": (1.0, 8.0)}, "reach": [(0.1, 8.0), (1.0, 8.0)]}
     fit = given("chinchilla", {"E": 1.0, "A": 1.0, "B": 1.0, "alpha": 0.5, "beta": 0.5}, draws=20, **ladder)
     frame = pd.DataFrame({"N": [0.5, 2.0, 8.0, 32.0, 1 / 80], "D": 8.0})
-    assert fit.half_width_beyond(frame) == pytest.approx(SIZE * np.log([1.0, 2.0, 8.0, 32.0, 8.0]))
+    assert fit.spread.beyond(frame) == pytest.approx(SIZE * np.log([1.0, 2.0, 8.0, 32.0, 8.0]))
     low, high = fit.predict_interval(frame)
     assert (np.diff(np.log(high / low)[:4]) > 0).all()
     tested = replace(fit, held_out={"size": 0.004})
@@ -115,8 +116,7 @@ def test_laws_of_all_sizes_count_where_they_know_more_of_a_curve():
     assert both.spread.reach == [(4.0, 4.0)]
     low, high = both.predict_interval(far)
     assert low[0] < true < high[0]
-    with pytest.raises(fitting.PointsError, match=r"curve = .*no point is of it; there are N = 1, 2, 4"):
-        fitting.average(ladder, laws, curve={"N": 3.0})
+    refused(r"curve = .*no point is of it; there are N = 1, 2, 4", fitting.average, ladder, laws, curve={"N": 3.0})
 
 
 def test_too_few_points_are_averaged_by_what_others_missed(curve):
@@ -124,10 +124,8 @@ def test_too_few_points_are_averaged_by_what_others_missed(curve):
     assert average.growth == ()
     assert set(average.weights.values()) == {0.2}
     assert "every law counts alike" in average.warnings[-1]
-    with pytest.raises(fitting.PointsError, match="missing column"):
-        fitting.average(curve.drop(columns="D"))
-    with pytest.raises(fitting.PointsError, match="holds none"):
-        fitting.average(curve, [])
+    refused("missing column", fitting.average, curve.drop(columns="D"))
+    refused("holds none", fitting.average, curve, [])
     # One law has no other to make up for it.
     one = fitting.average(curve[:4], ["power"])
     low, high = one.predict_interval(curve[10:])
@@ -146,13 +144,11 @@ def test_the_interval_of_a_fit_grows_beyond_its_tokens_and_stays_within(curve):
     assert (half[8:] > half_width(np.ones(1), [], 0.0)[0] * 0.99).all()
     assert np.array_equal(fitting.Fit.from_json(fit.to_json()).predict_interval(curve), (low, high))
     # A frame without D does not say how far it is.
-    assert not fit.half_width_beyond(curve.drop(columns="D")).any()
+    assert not fit.spread.beyond(curve.drop(columns="D")).any()
 
 
 def test_the_origin_rolls_to_an_eighth_and_is_judged_on_all_that_follows(curve):
     labels = [(fold.fitted.sum(), fold.judged.sum()) for fold in fitting.folds(curve, "horizon")]
     assert labels == [(9, 2), (8, 3), (7, 4)]
-    with pytest.raises(fitting.PointsError, match="cannot roll the origin in D"):
-        fitting.folds(curve[:4], "horizon")
-    with pytest.raises(fitting.PointsError, match="no fold to hold out"):
-        fitting.held_out(curve, "power", [])
+    refused("cannot roll the origin in D", fitting.folds, curve[:4], "horizon")
+    refused("no fold to hold out", fitting.held_out, curve, "power", [])

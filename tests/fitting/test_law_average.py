@@ -46,7 +46,7 @@ def test_each_law_reads_the_area_of_its_own_memory():
 def test_intervals_widen_where_the_laws_disagree():
     average, log_errors = _average(C=0.16), np.linspace(-0.011, 0.011, 2001)
     frame = pd.DataFrame({"r": [0.01, 0.9], "a.s2": 0.02, "b.s2": 0.02, **AT})
-    low, high = average.predict_interval(frame, 0.9, log_errors)
+    low, high = average.predict_interval(frame, log_errors)
     one, other = (fit.predict(frame.assign(s2=0.02)) for fit in average.fits.values())
     expected = np.hypot(0.0099, APART * np.sqrt(0.25 * 0.75) * np.abs(np.log(one / other)))
     assert np.log(high / average.predict(frame)) == pytest.approx(expected, rel=1e-3)

@@ -131,25 +131,6 @@ def test_every_law_has_true_parameters():
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_a_law_says_what_it_is(name):
-    law = LAWS[name]
-    assert law.name == name
-    assert law.equation.startswith("L")
-    assert law.source
-    assert all(p.unit and p.low < p.high for p in law.parameters)
-    assert [p.linear for p in law.parameters] == sorted((p.linear for p in law.parameters), reverse=True)
-    assert set(law.varies) <= set(law.columns)
-
-
-def test_the_points_of_a_study_that_laws_are_fitted_to():
-    points = {name: (law.study.from_step, law.study.min_ratio) for name, law in LAWS.items() if law.study}
-    of_dcpt = {name: (60, 0.1) for name in LAWS if name.startswith("dcpt")}
-    of_transfer = {name: (5, 0.0) for name in LAWS if name.startswith("transfer") and name != "transfer-switched"}
-    own = {"chinchilla": (60, 0.0), "transfer-two-mixtures": (2, 0.0), "dynamics-replay": (1, 0.0)}
-    assert points == {**of_dcpt, **of_transfer, **own}
-
-
-@pytest.mark.parametrize("name", LAWS)
 def test_exact_points_give_back_the_law(name):
     points = with_loss(name, noise=0.0)
     fit = fitting.fit(points, name, bootstrap=0, **options(name))
@@ -158,13 +139,11 @@ def test_exact_points_give_back_the_law(name):
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_seeds_end_at_one_optimum(name):
+def test_first_guesses_end_at_one_optimum(name):
     points = with_loss(name, noise=0.003)
-    objectives = [
-        fitting.fit(points, name, bootstrap=0, method=fitting.VarPro(first_guesses=seed), **options(name)).objective
-        for seed in range(4)
-    ]
-    assert max(objectives) <= min(objectives) * (1 + 1e-5)
+    methods = [fitting.VarPro(first_guesses=number) for number in range(2)]
+    one, other = (fitting.fit(points, name, bootstrap=0, method=method, **options(name)) for method in methods)
+    assert one.objective == pytest.approx(other.objective, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name, law in LAWS.items() if law.slopes])

@@ -23,12 +23,12 @@ ROOT = Path(__file__).parents[2]
 def test_first_guesses_do_not_decide_where_a_parameter_is_free():
     """Two sizes cannot tell E, A and alpha apart; without a prior predictions of this fold lie 8% apart."""
     _, law, fitted, judged = next(part for part in six_domains() if part[0].startswith("dcpt-l1 math G"))
-    fits = [fitting.fit(fitted, law, bootstrap=0, method=VarPro(first_guesses=number)) for number in range(3)]
+    fits, free = (
+        [fitting.fit(fitted, law, bootstrap=0, method=VarPro(prior, first_guesses=number)) for number in range(3)]
+        for prior in (True, False)
+    )
     assert spread(np.array([fit.predict(judged) for fit in fits])) < 1e-6
     assert fits[1].params == pytest.approx(fits[0].params, rel=1e-4)
-    free = [
-        fitting.fit(fitted, law, bootstrap=0, method=VarPro(first_guesses=number, prior=False)) for number in range(3)
-    ]
     assert spread(np.array([fit.predict(judged) for fit in free])) > 1e-3
 
 
@@ -36,10 +36,8 @@ def test_a_rugged_law_has_one_answer_whatever_the_first_guesses():
     """Two minima of the Huber loss, 2% apart, lie behind one least-squares minimum of these points."""
     series = law_errors.six_domains(from_step=40).fitted("law", "G")
     fold = fitting.folds(series, "each-size")[0]
-    fits = [
-        fitting.fit(series[fold.fitted], "dcpt-l4", bootstrap=0, method=VarPro(first_guesses=number))
-        for number in range(3)
-    ]
+    methods = [VarPro(first_guesses=number) for number in range(3)]
+    fits = [fitting.fit(series[fold.fitted], "dcpt-l4", bootstrap=0, method=method) for method in methods]
     assert [fit.objective for fit in fits] == pytest.approx([fits[0].objective] * 3, rel=1e-5)
     assert spread(np.array([fit.predict(series[fold.judged]) for fit in fits])) < 1e-4
 

@@ -16,29 +16,19 @@ from fitting.parallel import over_cores
 from tests.fitting.synthetic import TRUE, measured, small_plan
 
 
-def test_forked_work_gives_the_same_in_the_same_order():
+def test_forked_work_gives_the_same_in_the_same_order_with_no_handler_of_the_program():
     # In a process of its own: other tests leave threads behind, and a process with threads is not forked.
     program = """
-import os
-from fitting import parallel
-parallel.WORTH_FORKING, offset = 0.0, 3
-told = []
-found = parallel.over_cores(lambda item: (item + offset, os.getpid()), range(20), workers=2, each=told.append)
-assert told == found
-assert [value for value, _ in found] == list(range(3, 23)), found
-assert len({pid for _, pid in found}) > 1, "nothing was forked, so that this test shows nothing"
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_what_the_program_does_when_told_to_end_is_not_what_its_forks_do():
-    program = """
-import signal
+import os, signal
 from fitting import parallel
 signal.signal(signal.SIGTERM, signal.default_int_handler)
-parallel.WORTH_FORKING = 0.0
-found = parallel.over_cores(lambda item: signal.getsignal(signal.SIGTERM), range(20), workers=2)
-assert found[-1] == signal.SIG_DFL, found
+parallel.WORTH_FORKING, offset, told = 0.0, 3, []
+work = lambda item: (item + offset, os.getpid(), signal.getsignal(signal.SIGTERM))
+found = parallel.over_cores(work, range(20), workers=2, each=told.append)
+assert told == found
+assert [value for value, *_ in found] == list(range(3, 23)), found
+assert len({pid for _, pid, _ in found}) > 1, "nothing was forked, so that this test shows nothing"
+assert found[-1][2] == signal.SIG_DFL, found
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -7,18 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitting
+from fitting import VarPro
 from tests.fitting.synthetic import RATIOS, TRUE, grid, measured, pretrained_and_continued, scheduled, small_plan
 
 
-def test_twenty_seeds_reach_one_optimum_of_the_papers_plan():
+def test_any_first_guesses_reach_one_optimum_of_the_papers_plan():
     points = measured(grid(), "dcpt", TRUE["dcpt"], noise=0.003)
     assert len(points) == 5400
-    fits = [fitting.fit(points, "dcpt", method=fitting.VarPro(first_guesses=seed), bootstrap=0) for seed in range(20)]
-    objectives = [fit.objective for fit in fits]
-    assert max(objectives) <= min(objectives) * (1 + 1e-8)
-    for fit in fits:
-        assert fit.params == pytest.approx(fits[0].params, rel=1e-4)
-    assert fits[0].params == pytest.approx(TRUE["dcpt"], rel=0.2)
+    first, *others = [fitting.fit(points, "dcpt", method=VarPro(first_guesses=seed), bootstrap=0) for seed in range(5)]
+    for fit in others:
+        assert fit.objective == pytest.approx(first.objective, rel=1e-8)
+        assert fit.params == pytest.approx(first.params, rel=1e-4)
+    assert first.params == pytest.approx(TRUE["dcpt"], rel=0.2)
 
 
 @pytest.mark.parametrize("law", ["dcpt", "transfer-anchored"])
@@ -39,10 +39,9 @@ def test_the_optimum_is_a_minimum_of_the_huber_sum(law):
             assert objective({**fit.params, name: fit.params[name] * factor}) > fit.objective * (1 - 1e-7)
 
 
-@pytest.mark.parametrize("outliers", [0, 20])
-def test_outliers_barely_move_the_fit(outliers):
+def test_outliers_barely_move_the_fit():
     points = measured(small_plan("chinchilla"), "chinchilla", TRUE["chinchilla"], noise=0.001)
-    rows = np.random.default_rng(1).choice(len(points), outliers, replace=False)
+    rows = np.random.default_rng(1).choice(len(points), 20, replace=False)
     points.loc[rows, "loss"] *= 1.5
     assert fitting.fit(points, "chinchilla", bootstrap=0).params == pytest.approx(TRUE["chinchilla"], rel=0.1)
 
@@ -57,7 +56,7 @@ def test_weights_count_points():
 
 
 @pytest.mark.parametrize(("law", "least"), [("dcpt", 0.1), ("dcpt-convex", 0.0)])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     B=st.floats(0.01, 0.5),
     C=st.floats(0.0, 1.0),
@@ -72,15 +71,6 @@ def test_dcpt_always_falls_with_the_ratio(law, least, B, C, beta, gamma, eta):
     fit = fitting.fit(points, law, bootstrap=0)
     probe = grid(sizes=(1.8,), ratios=np.linspace(least, 1, 101), evaluations=1).assign(D=fit.constants["D_min"])
     assert np.all(np.diff(fit.predict(probe)) <= 1e-9)
-
-
-def test_the_monotone_constraint_binds_where_the_truth_breaks_it():
-    truth = {**TRUE["dcpt"], "C": 0.1, "B": 0.3}
-    points = measured(grid(evaluations=10, every=20_000), "dcpt", truth, noise=0.001)
-    p = (fit := fitting.fit(points, "dcpt", bootstrap=0)).params
-    least = p["B"] * p["eta"] * (1 + p["eps"]) ** (p["gamma"] + 1) / p["gamma"]
-    assert p["C"] >= least / fit.constants["D_min"] ** p["beta"] * (1 - 1e-9)
-    assert fit.objective > 1e-3, "the constraint must have cost something, or this test shows nothing"
 
 
 def test_no_ratio_and_no_step_are_finite():
@@ -98,7 +88,7 @@ def test_no_ratio_and_no_step_are_finite():
     assert transfer.predict(start) == pytest.approx(start["loss_before"].to_numpy())
 
 
-@pytest.mark.parametrize("decay", [0.8, 0.95, 0.99])
+@pytest.mark.parametrize("decay", [0.8, 0.99])
 def test_the_decay_of_s2_is_found_from_the_schedules(decay):
     frame, of_run = scheduled(decay)
     truth = {**TRUE["transfer-anchored"], "C2": 120.0 * (1 - decay)}
@@ -108,13 +98,11 @@ def test_the_decay_of_s2_is_found_from_the_schedules(decay):
     assert fit.params["lambda"] == pytest.approx(decay, abs=0.2 * (1 - decay))
     filled = fitting.with_areas(points, of_run, fit.params["lambda"])
     assert fit.predict(filled) == pytest.approx(points["loss"].to_numpy(), rel=0.005)
-    other = fitting.fit(
-        points, "transfer-anchored", schedules=of_run, bootstrap=0, method=fitting.VarPro(first_guesses=5)
-    )
+    other = fitting.fit(points, "transfer-anchored", schedules=of_run, bootstrap=0, method=VarPro(first_guesses=5))
     assert other.objective == pytest.approx(fit.objective, rel=1e-6)
 
 
-@pytest.mark.parametrize("a2", [-6.0, -0.5, 0.5, 4.0])
+@pytest.mark.parametrize("a2", [-6.0, 0.5])
 @pytest.mark.parametrize("law", ["dynamics-replay", "dynamics-replay-domain"])
 def test_a2_of_eq_8_comes_back_with_its_sign(law, a2):
     plan = pretrained_and_continued()

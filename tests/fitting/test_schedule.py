@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitting
-from fitting.schedule import LAMBDA, Schedule, annealing_curve, lifted
+from fitting.schedule import LAMBDA, Schedule, annealing_curve
+from tests.fitting.refusal import refused
 from tests.fitting.synthetic import schedules
 
 rates = st.lists(st.floats(0, 1e-2), min_size=1, max_size=30)
@@ -25,11 +26,6 @@ def test_areas_are_the_double_sums_of_the_paper(eta, decay, before):
     ]
     assert s1 == pytest.approx(np.cumsum(eta), abs=1e-12)
     assert s2 == pytest.approx(double, abs=1e-12)
-
-
-def test_a_rewarmup_makes_s2_negative_and_a_decay_makes_it_positive():
-    assert fitting.areas([1e-3] * 5, before=3e-4)[1][-1] < 0
-    assert fitting.areas([1e-3] * 5 + [1e-4] * 5, before=1e-3)[1][-1] > 0
 
 
 def test_with_areas_takes_each_runs_schedule_and_zero_at_step_zero():
@@ -68,14 +64,11 @@ def test_areas_of_powers_are_sums_over_the_steps():
 
 def test_bad_schedules_say_what_is_wrong():
     points = pd.DataFrame({"run": ["a"], "step": [3]})
-    with pytest.raises(fitting.PointsError, match="no schedule for run a"):
-        fitting.with_areas(points, {})
+    refused("no schedule for run a", fitting.with_areas, points, {})
     with pytest.raises(fitting.PointsError, match="step 3 is beyond its run's schedule of 2 steps"):
         fitting.with_areas(points, {"a": Schedule(np.array([1e-3, 1e-3]))})
-    with pytest.raises(fitting.PointsError, match="decay = 1 is outside"):
-        fitting.areas([1e-3], decay=1.0)
-    with pytest.raises(fitting.PointsError, match="one-dimensional"):
-        fitting.areas([[1e-3]])
+    refused("decay = 1 is outside", fitting.areas, [1e-3], decay=1.0)
+    refused("one-dimensional", fitting.areas, [[1e-3]])
 
 
 def test_pretraining_counts_its_own_areas_and_those_who_continue_it_keep_the_last():
@@ -93,12 +86,6 @@ def test_pretraining_counts_its_own_areas_and_those_who_continue_it_keep_the_las
     assert filled["s2"].tolist() == pytest.approx([0.0, 0.0, 0.0, 0.0, 5e-4 + 2.5e-4])
     curve = annealing_curve(points, of_run)(LAMBDA.coordinate(0.5))
     assert curve["s2_pretrain"] == pytest.approx(filled["s2_pretrain"].to_numpy(), abs=1e-9)
-
-
-def test_lifted_raises_the_warm_up_alone():
-    assert lifted(np.array([1.0, 2.0, 3.0, 1.0, 2.0])).tolist() == [3.0, 3.0, 3.0, 1.0, 2.0]
-    assert lifted(np.array([2.0, 2.0, 1.0])).tolist() == [2.0, 2.0, 1.0]
-    assert not len(lifted(np.zeros(0)))
 
 
 def test_what_the_schedules_do_not_tell_stays_what_it_was():

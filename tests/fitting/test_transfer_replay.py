@@ -1,7 +1,6 @@
-"""transfer-replay: its limits, and the loss at r = 0 from runs at larger ratios."""
+"""transfer-replay: its limit at beta = 0, and the loss at r = 0 from runs at larger ratios."""
 
 import numpy as np
-import pytest
 
 import fitting
 from fitting.laws import LAWS
@@ -11,36 +10,9 @@ LAW = LAWS["transfer-replay"]
 TRUTH = {"C2": 60.0, "C": 0.04, "G": 0.6, "K": 4000.0, "b": 1.0, "E": 230.0, "beta": 0.0, "nu": -0.1}
 
 
-def columns(**changed) -> dict[str, np.ndarray]:
-    """Three ratios at one size, after a constant rate."""
-    r = np.array([0.0, 0.5, 1.0])
-    at = {"loss_before": 3.0, "rho": 1.0, "s1": 0.2, "s2": 0.0, "s1_pretrain": 3.0, "N": 0.5, "r": r, **changed}
-    return {name: np.broadcast_to(np.asarray(value, dtype=float), r.shape) for name, value in at.items()}
-
-
-def test_nothing_has_changed_before_the_first_step():
-    np.testing.assert_array_equal(LAW.loss(columns(s1=0.0), TRUTH), 3.0)
-
-
-def test_a_ratio_comes_to_rest_and_r_0_does_not():
-    still = {**TRUTH, "E": 1e8, "G": 0.0}
-    early, late = (LAW.loss(columns(s1=s1), still) / np.log1p(1e8 * s1) for s1 in (10.0, 1e4))
-    rise = (late - 3.0 / np.log1p(1e12)) - (early - 3.0 / np.log1p(1e9))
-    assert abs(rise[1]) < 1e-4 < 0.1 < rise[0]
-    assert rise[2] == pytest.approx(0.0, abs=1e-12)
-    height = (LAW.loss(columns(s1=1e4), still) - 3.0)[1] / np.log1p(1e12)
-    assert height == pytest.approx(TRUTH["C"] * 0.5 ** TRUTH["nu"] * np.log(2), rel=1e-4)
-
-
-def test_size_acts_on_what_is_forgotten_only():
-    small, large = (LAW.loss(columns(N=N), TRUTH) for N in (0.1, 10.0))
-    assert (large < small).all()
-    small, large = (LAW.loss(columns(N=N, rho=0.0), TRUTH) for N in (0.1, 10.0))
-    np.testing.assert_array_equal(small, large)
-
-
 def test_beta_0_is_the_limit_of_small_beta():
-    x = columns()
+    at = {"loss_before": 3.0, "rho": 1.0, "s1": 0.2, "s2": 0.0, "s1_pretrain": 3.0, "N": 0.5}
+    x = {"r": np.array([0.0, 0.5, 1.0]), **{name: np.full(3, value) for name, value in at.items()}}
     at_0, near, beyond = (LAW.loss(x, {**TRUTH, "beta": beta}) for beta in (0.0, 1.5e-4, 4e-4))
     np.testing.assert_allclose(near, at_0, rtol=1e-4)
     # Across the border of the series: a jump would be of its first term left out.

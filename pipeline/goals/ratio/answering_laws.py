@@ -23,7 +23,6 @@ from pipeline.study.folder import PlannedRun
 from pipeline.study.target import Target, find_target
 from training.schedule import learning_rates
 
-LEVEL = 0.9
 CHANGE_LAW = "transfer-two-mixtures"
 """The law that knows runs of two mixtures."""
 
@@ -67,7 +66,7 @@ class AnsweringLaws:
         """Loss at the end of a run at a domain ratio, and the ends of its prediction interval, nats per token."""
         fit, r = self.fit(corpus), 1 - ratio if corpus == self.question.corpora.general else ratio
         frame = pd.DataFrame([{**target.columns(corpus, fit), "r": r}])
-        low, high = fit.predict_interval(frame, LEVEL, self.log_errors(corpus, target))
+        low, high = fit.predict_interval(frame, self.log_errors(corpus, target))
         return float(fit.predict(frame)[0]), float(low[0]), float(high[0])
 
     def trade_off(self, target: Target) -> TradeOff:

@@ -8,7 +8,7 @@ import pandas as pd
 from fitting.answers.answer import beyond, estimate
 from fitting.answers.grid_minimum import parabola_minima
 from fitting.answers.trade_off import GRID
-from pipeline.goals.ratio.answering_laws import LEVEL, AnsweringLaws, Solution, at_best_peak
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, at_best_peak
 from pipeline.goals.ratio.confirm import minimum_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.ratio.turning_goal import Facts, best_length_and_start, turning_facts
@@ -61,9 +61,8 @@ def _at_one_peak(laws: AnsweringLaws) -> Solution:
         curve += weight * fit.predict(frame)
         drawn.append(weight * fit.predict_draws(frame) if len(fit.draws) else np.zeros((0, len(GRID))))
     count = min(map(len, drawn))
-    ratio, low, high = estimate(
-        float(parabola_minima(GRID, curve[None])[0]), parabola_minima(GRID, drawn[0][:count] + drawn[1][:count]), LEVEL
-    )
+    of_draws = parabola_minima(GRID, drawn[0][:count] + drawn[1][:count])
+    ratio, low, high = estimate(float(parabola_minima(GRID, curve[None])[0]), of_draws)
     for corpus, r in ((general, 1 - ratio), (domain, ratio)):
         fit = laws.fit(corpus)
         name = "domain" if corpus == domain else "general"

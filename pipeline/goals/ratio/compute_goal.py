@@ -9,7 +9,7 @@ from scipy.interpolate import PchipInterpolator
 from fitting import compute_optimal
 from fitting.answers.compute_optimal import LEAST_FLOPS
 from fitting.schedule import FORWARD
-from pipeline.goals.ratio.answering_laws import LEVEL, AnsweringLaws, Solution
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.goals.ratio.confirm import Place, minimum_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.question.messages import finite_above, shown
@@ -56,7 +56,7 @@ class ComputeGoal(LawGoal):
         target = targets[best]
         answer = compute_optimal(
             laws.fit(domain), flops, at=_by_size(laws, targets, ratios), sizes=(targets[0].N, targets[-1].N),
-            level=LEVEL, log_errors=laws.log_errors(domain, target),
+            log_errors=laws.log_errors(domain, target),
         )  # fmt: skip
         size = answer.values["N"]
         rows = [

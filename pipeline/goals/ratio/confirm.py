@@ -140,7 +140,7 @@ def compare(
             for law, fit in answering[corpus].items():
                 frame = pd.DataFrame([{**target.columns(corpus, fit), "r": ends["r"].iloc[0]}])
                 errors = prediction_errors(tested, corpus, fit, target.N, target.D)
-                interval = fit.predict_interval(frame, 0.9, errors)
+                interval = fit.predict_interval(frame, errors)
                 predicted, low, high = (float(side[0]) for side in (fit.predict(frame), *interval))
                 rows.append(
                     ConfirmationRow(

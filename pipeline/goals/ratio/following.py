@@ -19,7 +19,7 @@ import pandas as pd
 from fitting.law_average import AVERAGE, LawAverage
 from fitting.schedule import ANNEALING, FORWARD
 from fitting.uncertainty.horizon import half_width
-from pipeline.goals.ratio.answering_laws import CHANGE_LAW, LEVEL, AnsweringLaws
+from pipeline.goals.ratio.answering_laws import CHANGE_LAW, AnsweringLaws
 from pipeline.question.messages import StudyError
 from pipeline.study.fits import prediction_errors
 from pipeline.study.number_format import percent
@@ -84,7 +84,7 @@ class FollowedRun:
         low, high = np.zeros((2, len(frame)))
         for row, D in enumerate(frame["D"]):
             errors = prediction_errors(self.laws.tested, corpus, fit, target.N, D)
-            sides = fit.predict_interval(frame.iloc[[row]], LEVEL, errors)
+            sides = fit.predict_interval(frame.iloc[[row]], errors)
             low[row], high[row] = (float(side[0]) for side in sides)
         losses = pd.DataFrame({"predicted": fit.predict(frame), "low": low, "high": high}) + self.levels[corpus]
         return losses.assign(step=[*steps])
@@ -170,7 +170,7 @@ class FollowedRun:
             columns = {**self.target.columns(corpus, fit), "r_first": self._r(corpus), "s1_first": first}
             frame = pd.DataFrame({**columns, "r": r})
             errors = prediction_errors(self.laws.tested, corpus, fit, self.target.N, self.target.D)
-            low, high = fit.predict_interval(frame, LEVEL, errors)
+            low, high = fit.predict_interval(frame, errors)
             table = pd.DataFrame({"predicted": fit.predict(frame), "low": low, "high": high}) + self.levels[corpus]
             ends[corpus] = self._learned(corpus, table.assign(step=self.target.steps))
         within = np.flatnonzero(self.is_within(ends[self.corpora[0]]["predicted"].to_numpy()))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from fitting import limited_data
-from pipeline.goals.ratio.answering_laws import LEVEL, AnsweringLaws, Solution
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.goals.ratio.confirm import Place, minimum_outcome, ratios
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.question.messages import finite_above, shown
@@ -39,7 +39,7 @@ class LimitedDataGoal(LawGoal):
         tokens = question.goal.domain_tokens / 1e9
         most = (question.goal.most_tokens or LONGEST * question.goal.domain_tokens) / 1e9
         by_length = base.columns_by_length(domain, fit, tokens, most)
-        limits = {"most_tokens": most, "level": LEVEL, "log_errors": laws.log_errors(domain, base)}
+        limits = {"most_tokens": most, "log_errors": laws.log_errors(domain, base)}
         answer = limited_data(fit, base.N, tokens, at=by_length, **limits)
         ratio, low, high = answer.values["domain_ratio"]
         target = base.lasting(limited_steps(question, ratio))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fitting import Estimate, Fit, LawAverage, PointsError, balance, critical_point, turning_length
-from pipeline.goals.ratio.answering_laws import LEVEL, AnsweringLaws, Solution
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 
 AREAS = ("s1", "s2", "s1_root", "s2_square", "s2_pretrain", "D")
 """Columns that follow from learning rates and tokens, not from the model and the mixture."""
@@ -27,8 +27,8 @@ def turning_facts(laws: AnsweringLaws, answer: Solution) -> Facts:
     for law, fit in _by_weight(laws, general):
         at = {**_facts(laws, answer, general, fit), "r": replay}
         try:
-            length = turning_length(fit, rate, **past, at=at, level=LEVEL)
-            point = critical_point(fit, rate, **past, at=at, level=LEVEL)
+            length = turning_length(fit, rate, **past, at=at)
+            point = critical_point(fit, rate, **past, at=at)
         except PointsError:
             continue
         turn = length.values["turning_length"]
@@ -67,7 +67,6 @@ def best_length_and_start(laws: AnsweringLaws, answer: Solution) -> Facts:
                 pretraining=target.pretrain,
                 shape=lambda steps: target.lasting(steps).rates / peak,
                 pretrain_at=_facts(laws, answer, general, fit), domain_at=_facts(laws, answer, domain, of_domain),
-                level=LEVEL,
             )  # fmt: skip
         except PointsError as error:
             problems.append(f"goal.find: {error}; transfer-anchored and dynamics-replay know it")

@@ -111,5 +111,5 @@ def _reached(curve: dict[int, float], goal: float) -> float | None:
 
 def _interval(values: np.ndarray) -> tuple[float, float | None, float | None]:
     """Mean and Student's t interval; a single value has none."""
-    mean, low, high = mean_of_seeds(values, LEVEL)
+    mean, low, high = mean_of_seeds(values)
     return (mean, low, high) if len(values) > 1 else (mean, None, None)

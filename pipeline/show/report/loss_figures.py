@@ -99,7 +99,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         if len(fit.draws):
             tested = evidence.tested
             errors = None if tested is None else prediction_errors(tested, corpus, fit, target.N, target.D)
-            sides += fit.predict_interval(frame, 0.9, errors)
+            sides += fit.predict_interval(frame, errors)
             bands.append(band(100 * RATIOS, sides[1], sides[2], evidence.colours[law]))
         curves += sides
         # Where the run is all domain, or all general, losses leave the range that an answer is sought in.

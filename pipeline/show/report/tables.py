@@ -53,7 +53,7 @@ def parameter_tables(evidence: Evidence) -> list[Table]:
             quality = (f"{fit.metrics['r2']:.4f}", f"{fit.metrics['mae']:.4f}")
             fits.append([(corpus, colour), named, *read, percent(section.min_ratio), *quality])
             units = {one.name: one.unit for one in (*LAWS[law].parameters, LAMBDA)}
-            intervals, identified = (fit.intervals(0.9), fit.identified) if len(fit.draws) else ({}, {})
+            intervals, identified = (fit.intervals(), fit.identified) if len(fit.draws) else ({}, {})
             for name, value in fit.params.items():
                 known = ("no bootstrap", "not known")
                 if name in intervals:

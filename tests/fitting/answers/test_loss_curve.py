@@ -6,6 +6,7 @@ import pytest
 import fitting
 from fitting.schedule import Schedule
 from tests.fitting.given import given
+from tests.fitting.refusal import refused
 from tests.fitting.synthetic import TRUE, measured, scheduled
 
 DYNAMICS = {
@@ -48,7 +49,7 @@ def test_each_draw_computes_s2_with_its_own_lambda():
     fit = given("dynamics", DYNAMICS, draws=2, wobble=0.0)
     decays = [0.9, 0.999]
     fit.draws[:, list(DYNAMICS).index("lambda")] = decays
-    curve = fitting.loss_curve(fit, RATES, before=3e-4, pretrain=PRETRAIN, log_errors=np.array([0.0]), level=0.998)
+    curve = fitting.loss_curve(fit, RATES, before=3e-4, pretrain=PRETRAIN, log_errors=np.array([0.0]))
     ends = [by_hand(300, {**DYNAMICS, "lambda": decay}) for decay in decays]
     assert abs(ends[0] - ends[1]) > 0.01
     assert (curve["low"][300], curve["high"][300]) == pytest.approx(sorted(ends), abs=1e-4)
@@ -98,15 +99,10 @@ def test_annealing_has_no_value_before_the_first_step():
 
 def test_bad_questions():
     fit = given("dynamics", DYNAMICS)
-    with pytest.raises(fitting.PointsError, match="reads s1_pretrain, s2_pretrain: give them in at"):
-        fitting.loss_curve(fit, RATES)
-    with pytest.raises(fitting.PointsError, match="0 or more, one a step"):
-        fitting.loss_curve(fit, -RATES, pretrain=PRETRAIN)
-    with pytest.raises(fitting.PointsError, match="one-dimensional"):
-        fitting.loss_curve(fit, [[1e-3]], pretrain=PRETRAIN)
-    with pytest.raises(fitting.PointsError, match="one-dimensional"):
-        fitting.loss_curve(fit, [], pretrain=PRETRAIN)
-    with pytest.raises(fitting.PointsError, match="one-dimensional"):
-        fitting.loss_curve(fit, RATES, pretrain=[np.nan])
+    refused("reads s1_pretrain, s2_pretrain: give them in at", fitting.loss_curve, fit, RATES)
+    refused("0 or more, one a step", fitting.loss_curve, fit, -RATES, pretrain=PRETRAIN)
+    refused("one-dimensional", fitting.loss_curve, fit, [[1e-3]], pretrain=PRETRAIN)
+    refused("one-dimensional", fitting.loss_curve, fit, [], pretrain=PRETRAIN)
+    refused("one-dimensional", fitting.loss_curve, fit, RATES, pretrain=[np.nan])
     with pytest.raises(fitting.PointsError, match="tokens_a_step = 0"):
         fitting.loss_curve(given("dcpt", TRUE["dcpt"]), RATES, at={"N": 1.8, "r": 0.5}, tokens_a_step=0.0)

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 import fitting
-from tests.fitting.test_public_data import read
+from docs.studies.law_errors import DATA
+from tests.fitting.test_public_data import need
 
 
 def curves(n_runs=8, noise=0.0, run_noise=0.0, seed=0, weights=(0.7, 0.4)) -> pd.DataFrame:
@@ -78,7 +79,8 @@ def test_an_intercept_is_fitted_where_it_is_asked_for():
 
 
 def trial(ood: str, domain: str) -> pd.DataFrame:
-    table = read("transfer_trials/law_chemistry.csv", "this project's own trials of 2026-11-20")
+    need("transfer_trials", "this project's own trials of 2026-11-20")
+    table = pd.read_csv(DATA / "transfer_trials/law_chemistry.csv")
     table = table[(table["phase"] == "continual") & (table["domain"] == domain)]
     wide = table.pivot(index=["run", "step"], columns="corpus", values="loss").reset_index()
     return wide.rename(columns={"general": "pretrain", domain: "domain", ood: "ood"})

@@ -8,6 +8,7 @@ from scipy.optimize import brentq, curve_fit
 import fitting
 from fitting.answers.trade_off import trade_offs
 from tests.fitting.given import given
+from tests.fitting.refusal import refused
 from tests.fitting.synthetic import TRUE, grid, measured, scheduled
 
 N, D = 1.8, 20.0
@@ -117,12 +118,9 @@ def test_the_transfer_law_needs_its_columns_and_takes_the_loss_before(domain):
 
 
 def test_bad_questions(general, domain):
-    with pytest.raises(fitting.PointsError, match="general_before = 0"):
-        fitting.trade_off(general, domain, N, D, 0.03, 0.0)
-    with pytest.raises(fitting.PointsError, match="looks like raw tokens"):
-        fitting.trade_off(general, domain, N, 20e9, 0.03, BEFORE)
-    with pytest.raises(fitting.PointsError, match="tolerance"):
-        fitting.trade_off(general, domain, N, D, float("nan"), BEFORE)
+    refused("general_before = 0", fitting.trade_off, general, domain, N, D, 0.03, 0.0)
+    refused("looks like raw tokens", fitting.trade_off, general, domain, N, 20e9, 0.03, BEFORE)
+    refused("tolerance", fitting.trade_off, general, domain, N, D, float("nan"), BEFORE)
 
 
 MEASURED = {0.1: 2.9052, 0.09: 2.9193, 0.08: 2.9376, 0.076: 2.9445, 0.07: 2.9644, 0.06: 2.9848, 0.0: 3.4667}

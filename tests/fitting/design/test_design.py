@@ -160,10 +160,9 @@ def test_two_losses_and_the_ratio_between_them():
         assert 0 < sharper.half_width[-1] <= sharper.before
 
 
-@pytest.mark.parametrize("count", [200, 3000])
-def test_many_candidates_take_seconds(count):
+def test_many_candidates_take_seconds():
     rng = np.random.default_rng(0)
-    N, D = np.exp(rng.uniform(-3, 1, count)), np.exp(rng.uniform(0, 4, count))
+    N, D = np.exp(rng.uniform(-3, 1, 3000)), np.exp(rng.uniform(0, 4, 3000))
     candidates = pd.DataFrame({"N": N, "D": D, "cost": N * D})
     start = time.process_time()
     plan = fitting.design("chinchilla", measure(runs()), candidates, TARGET, batch=8)

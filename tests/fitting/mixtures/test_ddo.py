@@ -1,8 +1,6 @@
 """Weights of domains from runs in which one domain's tokens change at a time."""
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,19 +8,18 @@ import pytest
 from scipy.optimize import minimize
 
 import fitting
+from docs.studies.law_errors import DATA
 from fitting.mixtures.ddo import fit_curves, water_filling
+from tests.fitting.test_public_data import need
 
-ROOT = Path(__file__).parents[3]
-FILE = ROOT / os.environ.get("CPTLAW_PUBLIC_DATA", "../shared/data") / "autoscale_gpt2_large/autoscale_ddo.json"
 FACTORS = np.array([1 / 3, 1.0, 3.0])
 
 
 @pytest.fixture
 def published() -> dict:
     """GPT-2 large on seven domains; average perplexity, tokens of one domain times 1/5 and 3."""
-    if not FILE.exists():
-        pytest.skip(f"no {FILE}; its source: github.com/feiyang-k/AutoScale")
-    data = json.loads(FILE.read_text())
+    need("autoscale_gpt2_large", "github.com/feiyang-k/AutoScale")
+    data = json.loads((DATA / "autoscale_gpt2_large/autoscale_ddo.json").read_text())
     average = np.array(data["ddo_ppl"])[:, -1]
     m = len(data["domains"])
     # Rows 1 to 7 are the reduced runs, whatever the notebook's text calls them.
@@ -50,7 +47,6 @@ def test_published_optimum(published):
     assert answer.weights.tolist() == pytest.approx(np.array(optimum_1p2B) / 7, abs=0.002 / 7)
     assert answer.held == ["github"]
     assert answer.status.message == "github is held at 0.2 times its base tokens, its lower bound"
-    assert answer["github"] == pytest.approx(0.2 / 7)
     assert answer.predicted.value < answer.base
 
 
@@ -62,7 +58,7 @@ def test_the_general_fit_reaches_the_same_curve(published):
     assert [params[name] for name in "abc"] == pytest.approx(wanted, rel=0.01)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_optimum_is_that_of_a_general_solver(seed):
     rng = np.random.default_rng(seed)
     m = int(rng.integers(2, 9))
@@ -95,23 +91,13 @@ def test_curves_of_five_runs_come_back():
 
 def test_shares_of_the_base_run_decide_what_a_token_is_worth():
     losses = curve_losses([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
-    assert np.asarray(fitting.ddo(losses, FACTORS)) == pytest.approx(np.full(3, 1 / 3))
+    assert fitting.ddo(losses, FACTORS).weights == pytest.approx(np.full(3, 1 / 3))
     # The same relative gain for half the tokens: more of it.
     answer = fitting.ddo(losses, FACTORS, shares=[0.5, 0.25, 0.25], tokens=8.0)
     assert answer.multiples[1] == answer.multiples[2] > 1 > answer.multiples[0]
     assert answer.tokens.sum() == pytest.approx(8)
     marginal = (answer.multiples + 1) ** -2 / [0.5, 0.25, 0.25]
     assert marginal == pytest.approx(np.full(3, marginal[0]))
-
-
-def test_predicted_loss_is_the_sum_of_the_curves():
-    answer = fitting.ddo(curve_losses([1.0, 3.0], [1.0, 2.0], base=5.0), FACTORS)
-    a, b = answer.coefficients["a"].to_numpy(), answer.coefficients["b"].to_numpy()
-    change = (answer.multiples + a) ** -b - (1 + a) ** -b
-    assert answer.base == 5.0
-    assert answer.predicted.value == pytest.approx(5 * (1 + change.sum()))
-    assert answer.loss_at(answer.tokens) == pytest.approx(answer.predicted.value)
-    assert answer.loss_at(answer.base_tokens) == answer.base
 
 
 @pytest.mark.parametrize("losses_of_flat", [[3.0, 3.0, 3.0], [2.9, 3.0, 3.1]])
@@ -123,33 +109,25 @@ def test_a_domain_without_effect_is_named_and_goes_to_its_lower_bound(losses_of_
     assert any("noise" in line and "exponent" in line for line in answer.warnings)
     assert answer.multiples[2] == pytest.approx(1 / 3)
     assert answer.weights.sum() == pytest.approx(1)
+    assert answer.loss_at(answer.tokens) == pytest.approx(answer.predicted.value)
 
 
-def test_what_nobody_else_can_take_goes_to_flat_domains():
-    losses = np.vstack([curve_losses([1.0], [1.0]), [[3.0, 3.0, 3.0]] * 2])
-    answer = fitting.ddo(losses, FACTORS, bounds=[(0.5, 1.2), (0.1, 3.0), (0.1, 3.0)])
-    assert answer.multiples.tolist() == pytest.approx([1.2, 0.9, 0.9])
-    assert answer.status.message == "0 is held at 1.2 times its base tokens, its upper bound"
+FLAT = [3.0, 3.0, 3.0]
 
 
-def test_all_flat_keeps_the_base_run():
-    answer = fitting.ddo([[3.0, 3.0, 3.0]] * 2, FACTORS, shares=[0.7, 0.3])
+def test_what_nobody_else_can_take_goes_to_flat_domains_and_all_flat_keeps_the_base_run():
+    losses = np.vstack([curve_losses([1.0], [1.0]), FLAT, FLAT])
+    answer = fitting.ddo(losses, FACTORS, shares=[0.2, 0.4, 0.4])
+    assert answer.multiples.tolist() == pytest.approx([3.0, 0.5, 0.5])
+    assert answer.status.message == "0 is held at 3 times its base tokens, its upper bound"
+    answer = fitting.ddo([FLAT, FLAT], FACTORS, shares=[0.7, 0.3])
     assert answer.weights.tolist() == pytest.approx([0.7, 0.3])
     assert any("base run" in line for line in answer.warnings)
 
 
-def test_bounds_beyond_the_runs_are_an_extrapolation():
-    losses = curve_losses([1.0, 5.0, 5.0, 5.0, 5.0], [0.9, 0.1, 0.1, 0.1, 0.1])
-    answer = fitting.ddo(losses, FACTORS, bounds=(0.0, 5.0))
-    assert answer.multiples[0] > 3
-    assert "0: " in answer.warnings[0]
-    assert "beyond the factors" in answer.warnings[0]
-
-
-def test_runs_that_no_curve_can_meet_are_said():
-    losses = np.vstack([curve_losses([1.0], [1.0]), [3.01, 3.0, 2.8]])
-    answer = fitting.ddo(losses, FACTORS)
-    assert any("1: its curve misses" in line for line in answer.warnings)
+def test_what_the_curves_do_not_tell_is_said():
+    missed = fitting.ddo(np.vstack([curve_losses([1.0], [1.0]), [3.01, 3.0, 2.8]]), FACTORS)
+    assert any("1: its curve misses" in line for line in missed.warnings)
 
 
 def seeds_of(losses: np.ndarray, count: int, noise: float, seed: int) -> np.ndarray:
@@ -193,11 +171,7 @@ def test_one_seed_gives_no_interval_and_few_say_so():
         ({"factors": [1.0, 1.0, 3.0]}, "three or more different"),
         ({"shares": [0.9, 0.2]}, "sum to 1"),
         ({"shares": [1.0, 0.0]}, "above 0"),
-        ({"bounds": (0.2, 0.9)}, "widen"),
-        ({"bounds": (2.0, 0.9)}, "low <= high"),
-        ({"bounds": [1, 2, 3]}, "bounds of shape"),
         ({"names": ["a", "a"]}, "different names"),
-        ({"level": 1.5}, "level"),
         ({"tokens": 0.0}, "tokens"),
     ],
 )

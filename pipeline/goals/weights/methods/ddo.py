@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fitting import DDO, AutoScale, PointsError, autoscale, ddo
 from pipeline.goals.weights.artifacts import Coefficients, DesignFit, Details, PathPoint, Proposal
@@ -117,7 +116,7 @@ def design_rounds(context: Context, steps: int) -> Iterator[tuple[OneAtATimeDesi
         fit = fit_design(context, design)
         yield design, fit
         if number + 1 < context.question.weights.rounds:
-            base = whole_step_weights(dict(zip(fit.names, fit)), steps, factors_of(context))
+            base = whole_step_weights(dict(zip(fit.names, fit.weights.tolist())), steps, factors_of(context))
 
 
 def fit_design(context: Context, design: OneAtATimeDesign) -> DDO:
@@ -195,7 +194,7 @@ def design_fit(context: Context, design: OneAtATimeDesign, fit: DDO) -> DesignFi
         base_value=fit.base,
         predicted=fit.predicted.value,
         coefficients={str(domain): Coefficients(*row) for domain, row in fit.coefficients[["a", "b", "c"]].T.items()},
-        weights=dict(zip(fit.names, map(float, fit))),
+        weights=dict(zip(fit.names, fit.weights.tolist())),
         flat=fit.flat,
     )
 
@@ -229,7 +228,7 @@ def _propose(context: Context) -> list[Proposal]:
     rounds = list(design_rounds(context, *_scale(context)))
     design, fit = rounds[-1]
     assert fit is not None
-    weights, limited = within_text(context, dict(zip(fit.names, map(float, fit))))
+    weights, limited = within_text(context, dict(zip(fit.names, fit.weights.tolist())))
     ends = (fit.low, fit.high) if len(fit.draws) > 0 else ((), ())
     low, high = (dict(zip(fit.names, map(float, end))) for end in ends)
     binding = [fit.status.message] if fit.held else []
@@ -276,13 +275,13 @@ def _propose_path(context: Context) -> list[Proposal]:
         # `_path_lines` has the bounds, with the scale of each.
         warnings = [line for line in answer.warnings if "need not lie on the path" not in line]
         held = [answer.status.message] if answer.held else []
-        known = not left_path and bool(np.isfinite(_values(answer.low)).all())
-        low, high = (_shares(context, end, target) if known else {} for end in (answer.low, answer.high))
-        weights = _shares(context, tokens, target)
+        known = not left_path and all(map(math.isfinite, answer.low.values()))
+        low, high = (_shares(end, target) if known else {} for end in (answer.low, answer.high))
+        weights = _shares(tokens, target)
         details = Details(
             designs=of_designs,
             path=_path(context, fits, offsets, target),
-            numbers={"target": target, "free": _shares(context, answer.free, target), "caps": limits},
+            numbers={"target": target, "free": _shares(answer.free, target), "caps": limits},
         )
         # By the larger scale, from which the target is the shorter way.
         predicted = predicted_at_target(context, fits[-1], weights)
@@ -318,32 +317,28 @@ def _path(context: Context, fits: list[DDO], offsets: Offsets, target: int) -> l
     limits, rows = available_tokens(context), []
     for total in totals[totals < sum(limits.values())].tolist():
         answer, tokens, _ = _at(optima, total, offsets, limits)
-        rows.append(PathPoint(total, _shares(context, tokens, total), _shares(context, answer.free, total)))
+        rows.append(PathPoint(total, _shares(tokens, total), _shares(answer.free, total)))
     return rows
 
 
 def _at(
     optima: Optima, total: float, offsets: Offsets, limits: dict[str, float]
-) -> tuple[AutoScale, np.ndarray, list[str]]:
+) -> tuple[AutoScale, dict[str, float], list[str]]:
     """The path at a total, the tokens there within the caps, and a line where the path had to be left for them."""
     try:
         answer = autoscale(optima[0], optima[1], total, offsets=offsets, caps=limits)
-        return answer, _values(answer.tokens), []
+        return answer, answer.tokens, []
     except PointsError:
         # All domains that grow are at their caps: the capped path never reaches the total.
         answer = autoscale(optima[0], optima[1], total, offsets=offsets)
     most = {domain: min(1.0, cap / total) for domain, cap in limits.items()}
-    shares = limit_weights(dict(zip(limits, _values(answer.shares).tolist())), most)
+    shares = limit_weights(_shares(answer.tokens, total), most)
     line = "the path within the caps ends before the target: the rest went to the other domains, by their weights"
-    return answer, _values(shares) * total, [line]
+    return answer, {domain: share * total for domain, share in shares.items()}, [line]
 
 
-def _shares(context: Context, tokens: Mapping[str, float] | ArrayLike, total: float) -> dict[str, float]:
-    return {domain: float(value / total) for domain, value in zip(domain_names(context), _values(tokens))}
-
-
-def _values(tokens: Mapping[str, float] | ArrayLike) -> np.ndarray:
-    return np.array(list(tokens.values()) if isinstance(tokens, Mapping) else tokens, dtype=float)
+def _shares(tokens: Mapping[str, float], total: float) -> dict[str, float]:
+    return {domain: count / total for domain, count in tokens.items()}
 
 
 AUTOSCALE = Method(
