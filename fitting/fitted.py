@@ -288,9 +288,8 @@ class Fit:
         for name in ("draws", "run_errors", "point_errors"):
             plain[name] = np.array(plain[name], dtype=float)
         plain["draws"] = plain["draws"].reshape(len(plain["draws"]), -1 if len(plain["draws"]) else 0)
-        plain["profiles"] = {name: Profile(**one) for name, one in plain["profiles"].items()}
-        for one in plain["profiles"].values():
-            object.__setattr__(one, "closed", tuple(one.closed))
+        profiles = plain["profiles"].items()
+        plain["profiles"] = {name: Profile(**one | {"closed": tuple(one["closed"])}) for name, one in profiles}
         plain["reach"] = [(N, D) for N, D in plain.get("reach", [])]
         plain["ranges"] = {name: (low, high) for name, (low, high) in plain["ranges"].items()}
         if foreign := plain.keys() - {f.name for f in fields(cls)}:
