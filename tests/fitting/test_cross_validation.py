@@ -1,12 +1,13 @@
 """Predicting what was not fitted."""
 
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import fitting
 from fitting import cross_validation as crossval
-from fitting.cross_validation import SPLITS
 from fitting.solver.multi_start import local_minima
 from tests.fitting.refusal import refused
 from tests.fitting.synthetic import RATIOS, TRUE, grid, measured, scheduled
@@ -20,37 +21,36 @@ def points():
     return measured(plan, "dcpt", TRUE["dcpt"], noise=0.001)
 
 
-def judged_rows(points, by, **how):
-    return [points[fold.judged] for fold in fitting.folds(points, by, **how)]
+FOLDS = {
+    "ratio": {"r = 0.2, 0.67": (336, 96)},
+    "tokens": {"D > 15.7286": (288, 144)},
+    "size": {"N = 4": (324, 108)},
+    "size-and-tokens": {"N = 4 and D > 11.7965": (162, 54)},
+    "each-size": dict.fromkeys(("N = 0.2", "N = 0.5", "N = 1.8", "N = 4"), (324, 108)),
+    "step-thirds": dict.fromkeys(("step 0 to 60000", "step 60000 to 120000", "step 120000 to 180000"), (288, 144)),
+    "ratio-pairs": {f"r = {a:g}, {b:g}": (336, 96) for a, b in combinations(RATIOS, 2)},
+    "rolling-tokens": {"D 2.949 to 5.898": (36, 72), "D 5.898 to 11.8": (108, 108), "D 11.8 to 23.59": (216, 216)},
+    "rolling-compute": {
+        **{"6 N D 70.78 to 141.6": (252, 45), "6 N D 141.6 to 283.1": (297, 81), "6 N D 283.1 to 566.2": (378, 54)}
+    },
+    "horizon": {"D > 11.8": (216, 216), "D > 5.898": (108, 324), "D > 1.966": (36, 396)},
+}
+"""Split -> what is held out -> how many of the 432 points are fitted and judged: sizes, ratios, and 12 steps."""
 
 
-@pytest.mark.parametrize("by", sorted(set(SPLITS) - {"domain-pairs"}))
-def test_no_point_is_both_fitted_and_judged_and_some_are_each(points, by):
-    for fold in fitting.folds(points, by):
-        assert not (fold.fitted & fold.judged).any()
-        assert fold.fitted.any()
-        assert fold.judged.any()
+@pytest.mark.parametrize("by", FOLDS)
+def test_the_folds_of_a_split(points, by):
+    parted = fitting.folds(points, by)
+    assert {fold.label: (fold.fitted.sum(), fold.judged.sum()) for fold in parted} == FOLDS[by]
+    assert len(parted) == len(FOLDS[by])
+    assert not any((fold.fitted & fold.judged).any() for fold in parted)
 
 
-def test_size_leaves_each_out_in_turn(points):
-    assert [set(rows["N"]) for rows in judged_rows(points, "each-size")] == [{size} for size in SIZES]
-    assert all(len(rows) == 9 * 12 for rows in judged_rows(points, "each-size"))
-
-
-def test_steps_are_three_equal_segments(points):
-    thirds = [sorted(set(rows["step"] // 15_000)) for rows in judged_rows(points, "step-thirds")]
-    assert thirds == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
-    by_tokens = [fold.judged for fold in fitting.folds(points.drop(columns="step"), "step-thirds")]
-    assert np.array_equal(by_tokens, [fold.judged for fold in fitting.folds(points, "step-thirds")])
-
-
-def test_ratio_is_the_papers_36_pairs(points):
-    pairs = [frozenset(rows["r"]) for rows in judged_rows(points, "ratio-pairs")]
-    assert len(set(pairs)) == len(pairs) == 36
-    assert set.union(*map(set, pairs)) == set(RATIOS)
-    assert {len(pair) for pair in pairs} == {2}
+def test_ratios_that_differ_by_rounding_are_one_and_tokens_stand_for_steps(points):
     inexact = points.assign(r=np.where(points.index % 2, points["r"], points["r"] + 1e-16))
     assert len(fitting.folds(inexact, "ratio-pairs")) == 36, "1 - 0.9 and 0.1 are one ratio"
+    by_tokens = [fold.judged for fold in fitting.folds(points.drop(columns="step"), "step-thirds")]
+    assert np.array_equal(by_tokens, [fold.judged for fold in fitting.folds(points, "step-thirds")])
 
 
 def test_domain_is_the_papers_15_pairs():
@@ -61,32 +61,6 @@ def test_domain_is_the_papers_15_pairs():
     assert all(fold.fitted.sum() == 8 for fold in parted)
     refused("missing column: domain; name the one", fitting.folds, points, "domain-pairs")
     refused("three domains or more, there are 2", fitting.folds, points.iloc[:2], "domain-pairs", domain="field")
-
-
-@pytest.mark.parametrize("by", ["rolling-tokens", "rolling-compute"])
-def test_a_rolling_origin_never_looks_ahead_and_goes_up_to_twice_as_far(points, by):
-    far = 6 * points["N"] * points["D"] if by == "rolling-compute" else points["D"]
-    parted = fitting.folds(points, by)
-    assert len(parted) == 3
-    for fold, origin in zip(parted, far.max() * np.array([1 / 8, 1 / 4, 1 / 2]), strict=True):
-        assert far[fold.fitted].max() <= origin
-        assert origin < far[fold.judged].min()
-        assert far[fold.judged].max() <= 2 * origin * (1 + 1e-9)
-    assert far[parted[-1].judged].max() == far.max()
-
-
-def test_one_fold_splits_ask_as_a_recommendation_does(points):
-    (rows,) = judged_rows(points, "size")
-    assert set(rows["N"]) == {4.0}
-    (rows,) = judged_rows(points, "tokens")
-    assert rows["step"].min() == 9 * 15_000
-    (rows,) = judged_rows(points, "ratio")
-    assert set(rows["r"]) == {0.2, 0.67}
-    (fold,) = fitting.folds(points, "size-and-tokens")
-    assert set(points[fold.judged]["N"]) == {4.0}
-    assert points[fold.judged]["step"].min() == 7 * 15_000
-    assert points[fold.fitted]["step"].max() == 6 * 15_000
-    assert points[fold.fitted]["N"].max() == 1.8
 
 
 def test_every_fold_is_fitted_and_predicted(points):
@@ -159,6 +133,8 @@ def test_what_cannot_be_held_out_is_said(points):
     for by in ("ratio-pairs", "ratio"):
         refused("three ratios or more", fitting.held_out, points[points["r"].isin([0.0, 1.0])], "dcpt", by)
     refused("no point has half the largest or less", fitting.folds, points[points["step"] == 180_000], "rolling-tokens")
+    refused("cannot roll the origin in D", fitting.folds, points[points["step"] == 180_000], "horizon")
+    refused("no fold to hold out", fitting.held_out, points, "dcpt", [])
     with pytest.raises(fitting.PointsError, match="the largest size has no point in the second half"):
         fitting.folds(points[(points["N"] < 4) | (points["step"] < 90_000)], "size-and-tokens")
     refused("cannot hold out by 'seed': there are ratio, tokens, size", fitting.held_out, points, "dcpt", "seed")

@@ -75,14 +75,6 @@ def test_what_the_prior_decides_is_said_of_each_corpus():
     assert "alpha" not in fits["b"].profiles
 
 
-def test_everything_shared_is_one_fit_of_all_points():
-    points = corpora("chinchilla", shared=TRUE["chinchilla"])
-    together = fitting.fit_shared(points, "chinchilla", TRUE["chinchilla"], bootstrap=0)
-    one = fitting.fit(points, "chinchilla", bootstrap=0)
-    assert together["b"].params == pytest.approx(one.params, rel=1e-5)
-    assert sum(fit.objective for fit in together.values()) == pytest.approx(one.objective, rel=1e-8)
-
-
 def test_each_fit_speaks_of_its_own_corpus():
     points = corpora("chinchilla", count=2).sample(frac=1, random_state=0)
     fits = fitting.fit_shared(points, "chinchilla", ["alpha"], bootstrap=20, workers=1)

@@ -145,10 +145,3 @@ def test_the_interval_of_a_fit_grows_beyond_its_tokens_and_stays_within(curve):
     assert np.array_equal(fitting.Fit.from_json(fit.to_json()).predict_interval(curve), (low, high))
     # A frame without D does not say how far it is.
     assert not fit.spread.beyond(curve.drop(columns="D")).any()
-
-
-def test_the_origin_rolls_to_an_eighth_and_is_judged_on_all_that_follows(curve):
-    labels = [(fold.fitted.sum(), fold.judged.sum()) for fold in fitting.folds(curve, "horizon")]
-    assert labels == [(9, 2), (8, 3), (7, 4)]
-    refused("cannot roll the origin in D", fitting.folds, curve[:4], "horizon")
-    refused("no fold to hold out", fitting.held_out, curve, "power", [])

@@ -36,11 +36,6 @@ def test_the_first_pass_counts_in_full_and_later_ones_less():
     assert second == pytest.approx(UNIQUE * PASSES * (1 - np.exp(-1 / PASSES)))
 
 
-def test_unrepeated_points_are_unchanged():
-    points = pd.DataFrame({"D": [0.0, 1.0, 2.0], "r": [0.5, 0.0, 1.0], "loss": 3.0})
-    pd.testing.assert_frame_equal(with_repetition(points, unique=2.0), points)
-
-
 def test_each_corpus_has_its_own_text():
     points = pd.DataFrame({"D": [4.0, 4.0], "r": [0.25, 0.25]})
     seen = with_repetition(points, unique=np.array([1.0, 0.2]), unique_rest=0.5)

@@ -32,13 +32,6 @@ def measured(ratios, peaks, steps: int, every: int, noise: float, **params: floa
     return pd.concat(parts, ignore_index=True), of_run
 
 
-def test_points_of_several_peaks_and_many_steps_decide_lambda():
-    points, of_run = measured((0.0, 0.3, 1.0), (1e-4, 2e-4, 4e-4), steps=200, every=10, noise=0.001)
-    fit = fitting.fit(points, "transfer-open", schedules=of_run, bootstrap=0)
-    assert fit.params["lambda"] == pytest.approx(DECAY, abs=0.02)
-    assert fit.params["C2"] == pytest.approx(TRUE["C2"], rel=0.1)
-
-
 def test_few_points_leave_lambda_to_its_prior():
     points, of_run = measured((0.0, 0.3, 1.0), (2e-4,), steps=40, every=20, noise=0.003)
     fit = fitting.fit(points, "transfer-open", schedules=of_run, bootstrap=0, few=True)

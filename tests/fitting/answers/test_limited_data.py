@@ -53,7 +53,7 @@ def test_no_c_no_reason_for_more_domain():
 
 def test_intervals_of_a_fit_hold_the_truth_and_the_draws_are_minimised_one_by_one():
     points = measured(grid(evaluations=12, every=15_000), "dcpt", TRUE["dcpt"], 0.001, run_noise=0.001)
-    fit = fitting.fit(points, "dcpt", bootstrap=40)
+    fit = fitting.fit(points, "dcpt", bootstrap=20)
     answer = fitting.limited_data(fit, N, 0.05)
     r = np.linspace(1e-3, 1, 200_001)
     truth = r[np.argmin(loss(TRUE["dcpt"], r, 0.05))]

@@ -29,21 +29,6 @@ def test_the_interval_and_the_set_of_the_best_hold_the_truth(seeds: int) -> None
     assert kept / DRAWS > 0.88
 
 
-def test_all_alike_the_best_looking_neighbour_is_no_proof() -> None:
-    rng = np.random.default_rng(1)
-    wrong = [not around_optimum(_drawn(np.full(5, 2.0), 3, rng), 2).among_best[2] for _ in range(DRAWS)]
-    assert np.mean(wrong) < 0.12
-
-
-def test_more_seeds_exclude_what_is_worse() -> None:
-    rng = np.random.default_rng(2)
-    found = around_optimum(_drawn(np.array([2.05, 2.0, 2.05]), 4, rng), 0)
-    assert found.among_best == (False, True, False)
-    assert found.other == 1
-    assert found.difference.low > 0
-    assert found.sd == pytest.approx(0.005, rel=0.8)
-
-
 def test_of_one_seed_nothing_is_told() -> None:
     found = around_optimum(np.array([[2.0], [2.5]]), 1)
     assert found.difference.value == 0.5

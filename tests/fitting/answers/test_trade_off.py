@@ -17,13 +17,13 @@ BEFORE = 2.3
 
 @pytest.fixture(scope="module")
 def general() -> fitting.Fit:
-    return fitting.fit(measured(PLAN, "dcpt", TRUE["dcpt"], 0.001, run_noise=0.001), "dcpt", bootstrap=60)
+    return fitting.fit(measured(PLAN, "dcpt", TRUE["dcpt"], 0.001, run_noise=0.001), "dcpt", bootstrap=20)
 
 
 @pytest.fixture(scope="module")
 def domain() -> fitting.Fit:
     truth = {**TRUE["dcpt"], "E": 0.4, "C": 0.9}
-    return fitting.fit(measured(PLAN, "dcpt", truth, 0.001, seed=1, run_noise=0.001), "dcpt", bootstrap=60)
+    return fitting.fit(measured(PLAN, "dcpt", truth, 0.001, seed=1, run_noise=0.001), "dcpt", bootstrap=20)
 
 
 PLAN = grid(evaluations=12, every=15_000)
@@ -98,7 +98,7 @@ def test_extrapolation_is_said(general, domain):
     lines = fitting.trade_off(general, domain, 8.0, 260.0, 0.1, BEFORE).warnings
     assert "general: N = 8 billion is beyond the points, 2 times the largest fitted (4)" in lines
     assert any(line.startswith("domain: D = 260 billion is beyond the points, 11") for line in lines)
-    cut = fitting.fit(measured(PLAN[PLAN["r"].between(0.3, 0.9)], "dcpt", TRUE["dcpt"], 0.001), "dcpt", bootstrap=20)
+    cut = given("dcpt", TRUE["dcpt"], {"r": (0.3, 0.9)}, draws=2)
     lines = fitting.trade_off(cut, domain, N, D, 10.0, BEFORE).warnings
     assert any(line.startswith("general: r = 0 is beyond the points") for line in lines)
 

@@ -52,14 +52,6 @@ def test_first_guesses_reach_the_same_optimum(corpus):
     assert one == pytest.approx(other, rel=1e-6)
 
 
-def test_parameters_come_back():
-    points = mixtures(60)
-    fit = fitting.fit(points.assign(loss=loss_of(points)), "data-mixing", bootstrap=0)
-    assert fit.params == pytest.approx(TRUE, rel=1e-4)
-    fresh = mixtures(20, seed=1)
-    assert fit.predict(fresh) == pytest.approx(loss_of(fresh), rel=1e-6)
-
-
 def test_which_corpus_is_last_changes_no_prediction():
     points = mixtures(60)
     rng = np.random.default_rng(2)

@@ -141,7 +141,7 @@ def test_intervals_of_seeds_hold_the_truth_and_narrow():
     losses = curve_losses([1.0, 2.0, 1.5], [1.0, 1.2, 0.6])
     truth = fitting.ddo(losses, FACTORS).weights
     held, widths = [], {3: [], 8: []}
-    for repeat in range(8):
+    for repeat in range(4):
         for count in widths:
             answer = fitting.ddo(seeds_of(losses, count, 0.001, repeat), FACTORS)
             held.append((answer.low <= truth) & (truth <= answer.high))
