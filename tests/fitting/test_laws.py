@@ -81,7 +81,7 @@ def plan(law: Law) -> pd.DataFrame:
         frame = pd.DataFrame({"run": runs, "step": steps})
         return frame.assign(s1=whole_schedules(frame, SCHEDULES)["area"])
     rng = np.random.default_rng(7)
-    n = 400
+    n = 240
     shares = rng.dirichlet([1, 1, 1], n)
     frame = pd.DataFrame(
         {

@@ -36,15 +36,15 @@ def test_a_rugged_law_has_one_answer_whatever_the_first_guesses():
     """Two minima of the Huber loss, 2% apart, lie behind one least-squares minimum of these points."""
     series = law_errors.six_domains(from_step=40).fitted("law", "G")
     fold = fitting.folds(series, "each-size")[0]
-    methods = [VarPro(first_guesses=number) for number in range(3)]
+    methods = [VarPro(first_guesses=number) for number in range(2)]
     fits = [fitting.fit(series[fold.fitted], "dcpt-l4", bootstrap=0, method=method) for method in methods]
-    assert [fit.objective for fit in fits] == pytest.approx([fits[0].objective] * 3, rel=1e-5)
+    assert fits[0].objective == pytest.approx(fits[1].objective, rel=1e-5)
     assert spread(np.array([fit.predict(series[fold.judged]) for fit in fits])) < 1e-4
 
 
 def test_a_law_that_contains_another_fits_no_worse():
     """w3 = 0 makes K4 K3; descents from starts with a larger w3 ended at twice the objective."""
-    together = every_domain(law_errors.six_domains(from_step=40), "D")
+    together = every_domain(law_errors.six_domains(from_step=40), "D").iloc[::4]
     fold = next(fold for fold in fitting.folds(together, "domain-pairs") if fold.label == "domain = code, music")
     fits = [fitting.fit(together[fold.fitted], f"cross-domain-k{k}", bootstrap=0) for k in (3, 4)]
     assert fits[1].objective < 1.01 * fits[0].objective
@@ -99,6 +99,6 @@ def test_explain_names_what_the_prior_decided():
     assert fit.prior_shares["alpha"] > 0.5 > fit.prior_shares["gamma"] > 0
     assert not fit.identified["alpha"]
     assert "Decided by the weak prior more than by the points: " in fit.explain()
-    points = measured(grid(evaluations=20, every=10_000), "dcpt", TRUE["dcpt"], noise=0.003)
+    points = measured(grid(evaluations=6, every=30_000), "dcpt", TRUE["dcpt"], noise=0.003)
     assert max(fitting.fit(points, "dcpt", bootstrap=2, workers=1).prior_shares.values()) < 0.5
     assert fitting.fit(points, "dcpt", bootstrap=2, workers=1, method=VarPro(prior=False)).prior_shares == {}

@@ -14,7 +14,7 @@ UNIQUE, PASSES = 0.6, 12.0
 
 def repeated_points(noise: float) -> pd.DataFrame:
     """D-CPT losses of a domain of 0.6 billion tokens, read up to 44 times, beside endless general text."""
-    points = grid(ratios=(0.1, 0.25, 0.5, 0.75, 1.0), evaluations=20, every=10_000)
+    points = grid(ratios=(0.1, 0.25, 0.5, 0.75, 1.0), evaluations=8, every=25_000)
     seen = with_repetition(points, UNIQUE, passes=PASSES)
     columns = {name: seen[name].to_numpy() for name in ("N", "D", "r")}
     errors = noise * np.random.default_rng(0).standard_normal(len(points))
