@@ -37,17 +37,11 @@ def plain_study(folder: Path) -> Study:
     return study
 
 
-@pytest.fixture(scope="session")
-def confirmed(tmp_path_factory) -> Study:
-    """The study as it should be."""
-    return plain_study(tmp_path_factory.getbasetemp() / "plain")
-
-
 @pytest.fixture
-def study(confirmed: Study, tmp_path: Path) -> Study:
+def study(tmp_path_factory, tmp_path: Path) -> Study:
     """A copy to be tampered with."""
-    shutil.copytree(confirmed.folder, tmp_path / "studies" / "synthetic")
-    return Study(tmp_path / "studies" / "synthetic")
+    whole = plain_study(tmp_path_factory.getbasetemp() / "plain")
+    return Study(shutil.copytree(whole.folder, tmp_path / "studies" / "synthetic"))
 
 
 def everything(folder: Path) -> dict[Path, bytes]:
