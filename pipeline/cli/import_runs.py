@@ -186,7 +186,7 @@ def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict
     problems = update_settings(settings, [word for word in keys if word.startswith("runs=")], ImportSettings)
     if file := settings.runs:
         try:
-            content = OmegaConf.to_container(read_yaml(yaml_with_text_names(read_text(file))))
+            content = OmegaConf.to_container(read_yaml(yaml_with_text_names(read_text(Path(file)))))
             assert isinstance(content, dict)
             of_run = {name: dict(facts) for name, facts in (content.pop("runs", None) or {}).items()}
             settings = OmegaConf.merge(settings, content)
