@@ -191,11 +191,18 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
         measured = f"{met.value:.1%}{_between(met, '.1%')}"
         parts.append(f"on a line between these runs it is reached at {measured}, predicted {low:.1%} to {high:.1%}")
     elif len(deciding) > 1:
-        parts.append("no two neighbouring runs enclose it")
+        parts.append(_not_enclosed(increases > tolerance))
     else:
         parts.append("nothing was run beside this ratio: set confirm.around")
     judged = _judged(outcome, verdict, parts)
     return replace(judged, tolerance=tolerance, loss_increase=_interval(increase), crossing=met and _interval(met))
+
+
+def _not_enclosed(above: np.ndarray) -> str:
+    """Why no ratio at which the tolerance is reached was measured. `above`: (places, seeds)."""
+    if not above.any():
+        return "no run exceeded it"
+    return "every run exceeded it" if above.all() else "the runs do not show at which ratio it is reached"
 
 
 def minimum_outcome(

@@ -160,6 +160,18 @@ def test_where_the_general_loss_rises_by_the_tolerance(verdict: str) -> None:
     assert ("confirm.seeds=3" in outcome.sentence) == (verdict == UNDETERMINED)
 
 
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ({1.0: [2.0], 0.85: [1.99]}, "the tolerance is 3%; no run exceeded it"),
+        ({0.5: [2.2], 0.35: [2.1]}, "every run exceeded it"),
+        ({0.5: [2.07, 2.0], 0.35: [2.0, 1.99]}, "the runs do not show at which ratio it is reached"),
+    ],
+)
+def test_runs_that_do_not_enclose_the_tolerance_say_on_which_side_they_are(losses: dict, said: str) -> None:
+    assert said in _outcome(_question(), "general", losses).sentence
+
+
 def test_places_with_different_numbers_of_seeds_are_compared_by_those_in_common() -> None:
     losses = {0.5: [2.06, 2.062, 2.058], 0.3: [2.0, 2.01], 0.7: [2.1, 2.12]}
     outcome = _outcome(_question(), "general", losses)
