@@ -14,6 +14,7 @@ from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Rec
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED
 from pipeline.study.number_format import domain_ratio_of, percent, quantity
+from pipeline.study.status import is_followed
 
 WIDEST = 0.5
 """A wider 90% interval of the domain ratio says too little to train on its centre."""
@@ -72,6 +73,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
     found = _Measured(context.question, answer, confirmation) if confirmation else None
     verdict, inside = (found.verdict, found.inside) if found else (Conclusion.verdict, Conclusion.inside)
     unknown = _unknown(domain, answer) if not found or found.outcome.verdict != CONFIRMED else ""
+    ratio_unknown = bool(unknown)
     is_open = found and not found.failure and found.outcome.verdict != CONFIRMED
     if unknown and is_open:
         verdict = f"{verdict}, which says little"
@@ -80,7 +82,8 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
     if found and is_open and not unknown and (unknown := found.too_wide):
         verdict = f"{NOT_CONFIRMED}: the prediction is too wide"
     if line := unknown or (found.failure if found else ""):
-        return Conclusion(f"{line}{beside}", False, verdict, inside, f"What would tell: {_remedy(context, answer)}.")
+        remedy = _remedy(context, answer, ratio_unknown, bool(found))
+        return Conclusion(f"{line}{beside}", False, verdict, inside, f"What would tell: {remedy}.")
     mixture = _mixed(answer, domain)
     others = [f"{percent(ratio)} {name}" for name, ratio in answer.mixture.items() if name != domain]
     headline = f"train {answer.target.model} on {' and '.join([mixture, *others])}"
@@ -88,8 +91,8 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         headline = f"any ratio up to {mixture} will do: {flat}"
     elif found is None:
         headline += f" by prediction; no run has confirmed it yet{beside}"
-    elif found.remark:
-        headline += f"; {found.remark}"
+    else:
+        headline = "; ".join(filter(None, [headline, found.remark, found.losses]))
     return Conclusion(headline, True, verdict, inside)
 
 
@@ -137,12 +140,18 @@ def _words(context: Context) -> str:
     return shlex.join([str(context.study.folder), *domain])
 
 
-def _remedy(context: Context, answer: Recommendation) -> str:
+def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, measured: bool) -> str:
     study, kind = _words(context), context.question.goal_kind
     if context.question.model.path == IMPORTED:
         return f"runs nearer to {answer.target.model} at this length, brought by cptlaw import"
     if kind.design_question:
-        return f"cptlaw refine {study} trains the runs that should narrow it most, and answers again"
+        narrower = f"cptlaw refine {study} trains the runs that should narrow it most, and answers again"
+        if measured or is_followed(context.study, context.question):
+            return narrower
+        if ratio_unknown:
+            ratio = _mixed(answer, context.question.corpora.domain)
+            return f"{narrower}; cptlaw confirm {study} measures the losses of {ratio} alone"
+        return f"cptlaw confirm {study} measures it; cptlaw refine {study} trains one more round of runs for the fit"
     return f"a smaller and a larger model in ladder, or cptlaw confirm {study} confirm.seeds=3"
 
 
@@ -196,6 +205,13 @@ class _Measured:
         changed, low, high = (side / row.before - 1 for side in (row.measured, row.low, row.high))
         increase = f"loss increase on {row.corpus}: {changed:+.2%}, predicted {low:+.2%} to {high:+.2%}"
         return f"{inside}, largest error {worst:.2%}; {increase}"
+
+    @property
+    def losses(self) -> str:
+        """The domain loss beside its prediction, and how many losses are inside their intervals unless all are."""
+        row, inside = self.ends[self.domain], sum(one.inside for one in self.rows)
+        domain = f"the loss on {row.corpus} is {row.measured:.4f}, predicted {row.low:.4f} to {row.high:.4f}"
+        return domain if inside == len(self.rows) else f"{domain}; {inside} of {len(self.rows)} losses as predicted"
 
     def _of_tolerance(self) -> tuple[str, str]:
         """Why the ratio fails, and a remark where it does not; of goal=trade-off."""

@@ -227,12 +227,16 @@ def _corpora(question: Question, mixture: dict[str, float]) -> Iterator[TrainerC
 
 
 def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[str]:
+    made = read_if_there(Confirmation, context.study)
+    confirms = made is not None and made.is_of(answer, context.question.corpora.domain)
+    rows = made.confirmations if made and confirms else []
+    measured = {row.corpus: f"{row.measured:.4f} measured, " for row in rows if row.run == rows[0].run}
     lines = [
-        f"{corpus}: loss {loss.loss:.4f} predicted, 90% prediction interval {loss.low:.4f} to {loss.high:.4f}"
+        f"{corpus}: loss {measured.get(corpus, '')}{loss.loss:.4f} predicted, 90% prediction interval "
+        f"{loss.low:.4f} to {loss.high:.4f}"
         for corpus, loss in answer.predicted.items()
     ]
-    made = read_if_there(Confirmation, context.study)
-    if made and made.is_of(answer, context.question.corpora.domain):
+    if made and confirms:
         lines.append(f"confirmation: {known.verdict}; {known.inside}. {made.outcome.sentence}")
     elif made:
         lines.append(OTHER_ANSWER)

@@ -18,7 +18,7 @@ from pipeline.cli.trainers.formats import FORMATS, scheduler
 from pipeline.cli.trainers.plan import TrainerCorpus, TrainerSchedule, TrainingPlan, schedule_of
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.question.messages import ConfigError
-from pipeline.study.artifacts import Confirmation, Machine, RecommendedRun
+from pipeline.study.artifacts import Confirmation, Machine, PredictedLoss, RecommendedRun
 from pipeline.study.folder import question_yaml, study_of
 from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
 from tests.pipeline.small import refused
@@ -216,8 +216,15 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert "# Train local on 30% domain and 70% general by prediction; no run has confirmed it yet." in text
     error = refused(["export", folder, "format=trl", "goal.tolerance=0.5"], capsys, 3)
     assert "answers goal.tolerance=0.03, but goal.tolerance=0.5 is asked" in error
-    made = recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target, low=0.0, high=1.0, identified=False)
+    expected = {corpus: PredictedLoss(2.01, 1.9, 2.1) for corpus in ("general", "domain")}
+    made = recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target, predicted=expected)
     rows = [confirmation_row(corpus, 0.3, [2.0]) for corpus in ("general", "domain")]
+    Confirmation(0.9, rows, goal_of(question).outcome(question, made, rows), None, made.identity).write(study)
+    made.write(study)
+    assert run(["export", folder, "format=trl"]) == 0
+    line = "# domain: loss 2.0000 measured, 2.0100 predicted, 90% prediction interval 1.9000 to 2.1000"
+    assert line in capsys.readouterr().out
+    made = dataclasses.replace(made, low=0.0, high=1.0, identified=False)
     Confirmation(0.9, rows, goal_of(question).outcome(question, made, rows)).write(study)
     made.write(study)
     assert run(["export", folder, "format=trl"]) == 0

@@ -32,6 +32,7 @@ ALL = WIDE | {"mixture": {"general": 0.0, "code": 1.0}, "low": 0.9, "high": 1.0}
 SEEDS = {0.5: [2.058, 2.062], 0.3: [2.0, 2.001]}
 NOTHING = {"low": 0.0, "high": 1.0, "identified": False}
 TRAIN, UNKNOWN = "train qwen2-0.7m on 50% code and 50% general", "the domain ratio of code is not known yet"
+LOSS = "the loss on code is 3.0000, predicted 2.9000 to 3.1000"
 ROSE = "where the loss on general rose by 6.00%, 3% is allowed"
 
 
@@ -72,7 +73,7 @@ def _conclusion(
         (None, NOTHING, f"{UNKNOWN}: 90% interval 0.0% to 100.0%", "not yet"),
         (None, {"low": 0.2, "high": 0.99}, UNKNOWN, "not yet"),
         (MET, NOTHING, UNKNOWN, "as predicted, by one seed, which says little"),
-        (MET, {}, f"{TRAIN}; the loss on general rose by 2.90%, 3% is allowed", "as predicted, by one"),
+        (MET, {}, f"{TRAIN}; the loss on general rose by 2.90%, 3% is allowed; {LOSS}", "as predicted, by one"),
         (
             MET,
             WIDE,
@@ -111,7 +112,14 @@ def test_the_headline_says_what_is_known(
     assert known.verdict.startswith(verdict)
     assert known.is_known == ("train" in start or "will do" in start)
     asked = not known.is_known and "no mixture" not in start
-    assert known.remedy.startswith("What would tell: cptlaw refine") == asked
+    first = "confirm" if losses is None and start.startswith("whether") else "refine"
+    assert known.remedy.startswith(f"What would tell: cptlaw {first}") == asked
+    assert ("cptlaw confirm" in known.remedy) == (asked and losses is None)
+
+
+def test_a_loss_outside_its_interval_is_in_the_headline(tmp_path: Path) -> None:
+    known = _conclusion(tmp_path, MET, {"predicted": 3.05, "low": 3.01, "high": 3.1, "inside": False})
+    assert known.headline.endswith("the loss on code is 3.0000, predicted 3.0100 to 3.1000; 2 of 4 losses as predicted")
 
 
 def _target(**keys: Any) -> dict[str, Any]:
