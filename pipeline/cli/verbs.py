@@ -18,7 +18,7 @@ from pipeline.cli.json_output import described_runs, json_of
 from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys, text_keys
-from pipeline.done import has_trained, open_runs
+from pipeline.done import has_trained, is_answered, open_runs
 from pipeline.goals.registry import goal_of, question_of_study, read_question
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
@@ -27,6 +27,7 @@ from pipeline.plan.write import write_plan
 from pipeline.question.loading import selects_file
 from pipeline.question.messages import ConfigError, MissingError
 from pipeline.question.schema import Question
+from pipeline.show.conclusion import conclusion_of
 from pipeline.show.report.page import refuse_without_plotly
 from pipeline.show.terminal import answer_line, print_items
 from pipeline.show.tracking.sync import sync
@@ -196,7 +197,20 @@ def _study_word(word: str) -> str:
 
 def carry_out(verb: str, question: Question, console: Console) -> Exit:
     """Carry out a step, or another verb."""
-    return STEPS[verb].run(context_of(question), console) if verb in STEPS else FUNCTIONS[verb](question, console)
+    if verb not in STEPS:
+        return FUNCTIONS[verb](question, console)
+    code = STEPS[verb].run(context_of(question), console)
+    if verb == "train" and code == Exit.DONE and not question.dry_run:
+        _print_known(question, console)
+    return code
+
+
+def _print_known(question: Question, console: Console) -> None:
+    """Print what is known of each domain's answer, where rounds of runs have made one."""
+    with contextlib.suppress(StudyError):
+        for context in map(context_of, answered_questions(question)):
+            if not question.goal_kind.many_domains and is_answered(context):
+                print_items(conclusion_of(context).lines, console)
 
 
 def with_first_step(error: MissingError) -> StudyError:

@@ -80,7 +80,7 @@ class DesignRound:
             half = f"half of its 90% interval {min(self.half_width, _WIDEST):.3f}"
             known = f"domain ratio {self.answer:.3f}, {half} (design.tolerance={self.tolerance:g})"
             if self.chosen and not self.more and self.half_width <= self.tolerance:
-                known += "; by the law of the rounds within the tolerance, and the runs of another round have to agree"
+                known += "; within it, but these runs alone do not settle the answer, so one more round"
         # The budget holds for the rounds that follow by themselves alone.
         limit = "" if self.more else f" of at most {self.budget:.2g}"
         cost = f"{self.spent:.2g}{limit} {self.unit} so far"

@@ -117,7 +117,8 @@ class LawGoal(Goal):
 
     def _recommended(self, context: Context, log: Log) -> tuple[float, float] | None:
         """The recommended ratio and the half-width of its interval, by fits to all points so far."""
-        log("design.tolerance seems to be reached; fitting the laws to all points, to see what cptlaw recommend says")
+        within = f"design.tolerance={context.question.design.tolerance:g}"
+        log(f"the domain ratio may be known within {within}: fitting the laws to all points, as cptlaw recommend does")
         try:
             collect(context.study, context.question.corpora.general)
             self.fit(context.fresh(), log)
@@ -128,10 +129,12 @@ class LawGoal(Goal):
             return None
         if not any(row.split == "ratio" for row in content.held_out):
             return None  # The law is not tested at a ratio that it was not fitted to: more ratios are needed.
+        half_width = (content.high - content.low) / 2
         if wide := self.too_wide(context.question, content):
-            log(f"the answer is not known yet: {wide}")
+            ratio = f"by them half of the 90% interval of the domain ratio is {half_width:.3f} ({within})"
+            log(f"{ratio}; whether the answer keeps to goal.tolerance is not known yet: {wide}")
             return None
-        return content.mixture[context.question.corpora.domain], (content.high - content.low) / 2
+        return content.mixture[context.question.corpora.domain], half_width
 
     def add_round(self, context: Context) -> str:
         if not context.question.goal_kind.design_question:

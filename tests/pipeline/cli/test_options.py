@@ -1,5 +1,6 @@
 """Options beside keys: --json, --open, --help of a section, and those that Hydra's users know."""
 
+import dataclasses
 import json
 import os
 import re
@@ -15,11 +16,13 @@ from pipeline.cli.json_output import json_of
 from pipeline.cli.key_help import FIRST
 from pipeline.cli.main import run
 from pipeline.question.schema import LawConfig, Question
-from pipeline.steps import step_after
+from pipeline.show.conclusion import conclusion_of
+from pipeline.steps import STEPS, step_after
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.show.report.report_study import make_study
 from tests.pipeline.small import refused
+from training.run import Exit
 
 GUIDE = (Path(__file__).parents[3] / "docs/guide.md").read_text()
 
@@ -144,6 +147,16 @@ def test_a_report_is_opened(study: tuple[Study, Question], capsys, monkeypatch, 
     path = study[0].folder.resolve() / "report.html"
     assert opened == [path.as_uri()] * 2
     assert capsys.readouterr().out.count(f"no browser was found on this machine: open {path}\n") == 1
+
+
+def test_train_ends_with_what_is_known(study: tuple[Study, Question], monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setitem(STEPS, "train", dataclasses.replace(STEPS["train"], run=lambda context, console: Exit.DONE))
+    known = conclusion_of(Context(study[1], study[0])).lines
+    assert run(["train", str(study[0].folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[:-1] == known
+    # Of an answer to another question nothing is known.
+    assert run(["train", str(study[0].folder), "goal.tolerance=0.5"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: Path, capsys, few_positions) -> None:

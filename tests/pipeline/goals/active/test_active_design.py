@@ -141,7 +141,7 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     beyond = round_after((0.695, 0.006))
     assert beyond.stop is None
     assert len(beyond.chosen) == 2
-    assert "by the law of the rounds within the tolerance, and the runs of another round have to" in beyond.line()
+    assert "(design.tolerance=0.006); within it, but these runs alone do not settle the answer, so one" in beyond.line()
     rounds[-2] = dataclasses.replace(rounds[-2], answer=0.69, half_width=0.006)
     assert round_after((0.6961, 0.006)).stop is None
     assert round_after((0.6959, 0.006)).stop == TOLERANCE
@@ -185,7 +185,7 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     assert ratio == (content.mixture or {})["code"]
     assert half_width == pytest.approx(((content.high or 0) - (content.low or 0)) / 2)
     assert 0.0 < half_width < 0.3
-    assert "design.tolerance seems to be reached" in lines[0]
+    assert "the domain ratio may be known within design.tolerance=0.006" in lines[0]
     (line,) = goal.what_would_sharpen(context.fresh(), content, list)
     assert line.endswith(f"design.tolerance is 0.006: cptlaw refine {study.folder} trains what should narrow it most")
     assert not [*goal.what_would_sharpen(asking(context, tolerance=0.5), content, list)]
@@ -193,7 +193,8 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     with monkeypatch.context() as patch:
         patch.setattr(goal, "too_wide", lambda question, answer: "the loss may be anything")
         assert goal._recommended(context.fresh(), lines.append) is None
-    assert lines[-1] == "the answer is not known yet: the loss may be anything"
+    assert f"half of the 90% interval of the domain ratio is {half_width:.3f} (design.tolerance=0.006)" in lines[-1]
+    assert lines[-1].endswith("keeps to goal.tolerance is not known yet: the loss may be anything")
     law = {"dcpt": LawConfig(min_ratio=1.1)}
     assert goal._recommended(setting.asking(dataclasses.replace(question, law=law)), lines.append) is None
 
