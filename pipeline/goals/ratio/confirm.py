@@ -9,8 +9,9 @@ answer is NOT_CONFIRMED, or UNDETERMINED with one seed and where every place may
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
@@ -104,6 +105,21 @@ def confirmation_runs(context: Context, asked: Sequence[Place], seen: Collection
     if problems := list(supply_problems(runs, context)):
         raise ConfigError(problems)
     return runs
+
+
+def why_another_seed(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    """A line where the confirmation runs have another seed than the question, since the fit has read one of them."""
+    _, domain = context.corpora
+    fitted = {run.spec.hash for run in context.plan if run.role == "fit"}
+    first = min((run.spec.seed for run in runs), default=0)
+    for run, seed in itertools.product(runs, range(context.question.seed, first)):
+        if replace(run.spec, seed=seed).hash in fitted:
+            same = f"{percent(float(Fraction(run.spec.mixture[domain])))} {domain} for {run.spec.steps:,} steps"
+            yield (
+                f"{same} is among the runs for the fit, with seed {seed}: so the confirmation runs have seed {first}, "
+                "another order of the text"
+            )
+            return
 
 
 def compare(

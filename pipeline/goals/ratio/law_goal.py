@@ -31,7 +31,7 @@ from pipeline.goals.ratio.answering_laws import (
     mixture_changes,
 )
 from pipeline.goals.ratio.asked import asked_lines, short_lines, size_lines
-from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs, ratios
+from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs, ratios, why_another_seed
 from pipeline.question.design import is_active, with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import describe_phases
@@ -330,8 +330,7 @@ class LawGoal(Goal):
         _, domain = context.corpora
         mixed = list(dict.fromkeys(percent(float(Fraction(run.spec.mixture[domain]))) for run in runs))
         key = "confirm.around" if context.question.confirm.around else "confirm.neighbour; 0 leaves it out"
-        if runs and runs[0].spec.seed != context.question.seed:
-            yield f"confirmation runs of seed {runs[0].spec.seed}: the fit has read those of the seeds before"
+        yield from why_another_seed(context, runs)
         if len(mixed) > 1:
             beside = f"the first is the answer, what is beside it ({key}) shows whether the optimum is there"
             yield f"confirmation runs at {', '.join(mixed)} {domain}: {beside}"
