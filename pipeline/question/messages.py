@@ -15,6 +15,13 @@ from rich.table import Table
 
 from conf import options
 from pipeline.question.schema import Question
+from training.keys import Allowed, allowed_values
+
+_CONVERSION = re.compile(
+    r"(.*: )?Value '(.*)' (?:of type '(\w+)' could not be converted to (Float|Integer)|is not a valid bool .*)",
+    re.DOTALL,
+)
+"""OmegaConf's words for a value that is no number, or neither true nor false."""
 
 
 class ConfigError(ValueError):
@@ -58,7 +65,7 @@ def one_line(error: Exception, schema: type = Question) -> str:
         group, _, name = missing.group(1).rpartition("/")
         return unknown_choice(group, name, getattr(error, "options", None) or options(group))
     line = next((line.strip() for line in cause.splitlines() if line.strip()), type(error).__name__)
-    return f"{key}: {line}" if key and not line.startswith(key) else line
+    return _with_allowed(key, f"{key}: {line}" if key and not line.startswith(key) else line, schema)
 
 
 def unknown_choice(group: str, name: str, known: Iterable[str]) -> str:
@@ -79,23 +86,41 @@ def value_problems(key: str, value: Any, schema: type = Question) -> Iterator[st
     OmegaConf stops at the first, and its path begins anew in each element of a list.
 
     >>> list(value_problems("continual.phases", [{"share": "half"}, {"step": 3}]))  # doctest: +NORMALIZE_WHITESPACE
-    ["continual.phases[0].share: Value 'half' of type 'str' could not be converted to Float",
+    ["continual.phases[0].share: 'half'; allowed: a number, above 0, up to 1",
      'continual.phases[1].step: no such key; allowed: steps, share, domain_ratio, mixture, schedule; did you mean
      steps?']
     """
-    yield from _problems_of(key, value, type_of(key, schema) or Any)
+    for line in _problems_of(key, value, type_of(key, schema) or Any):
+        yield _with_allowed(line.partition(": ")[0], line, schema)
+
+
+def _with_allowed(key: str, line: str, schema: type) -> str:
+    """A line about a key; where OmegaConf says that a value is of no such type, in its place what the key allows."""
+    if not (found := _CONVERSION.fullmatch(line)):
+        return line
+    before, value, kind, number = found.groups()
+    form = {"Float": "a number", "Integer": "a whole number"}.get(number, "true or false")
+    allowed = _type_and_allowed(key, schema)[1]
+    shown_as = value if kind == "float" else repr(value)
+    return f"{before or ''}{shown_as}; allowed: {form}{f', {allowed.text}' if allowed else ''}"
 
 
 def type_of(key: str, schema: type = Question) -> Any:
     """The type of a key, also of an element of a list or a dictionary; None: no such key."""
+    return _type_and_allowed(key, schema)[0]
+
+
+def _type_and_allowed(key: str, schema: type) -> tuple[Any, Allowed | None]:
+    """The type of a key as `type_of` gives it, and which values its annotation allows."""
     hint: Any = schema
+    allowed = None
     for name in re.findall(r"[^.\[\]]+", key):
         kind = required(hint)
-        if is_dataclass(kind):
-            hint = hints_of(kind).get(name)
+        if isinstance(kind, type) and is_dataclass(kind):
+            hint, allowed = hints_of(kind).get(name), allowed_values(kind).get(name)
         else:
             hint = element_type(kind)
-    return hint
+    return hint, allowed
 
 
 def element_type(hint: Any) -> Any:

@@ -118,7 +118,7 @@ def test_wrong_words_are_told_all_at_once(file: Path, capsys) -> None:
     assert printed(capsys, 2, f"points={file}", *words) == [
         "nonsense: not key=value; see cptlaw fit --help",
         "boostrap: no such key; did you mean bootstrap?",
-        "seed: Value 'x' of type 'str' could not be converted to Integer",
+        "seed: 'x'; allowed: a whole number, 0 to 4,294,967,295",
         "law: no law is called 'dctp'; did you mean dcpt?",
         "law: no law is called 'chinchila'; did you mean chinchilla?",
         "by: 'often' is no split; allowed: ratio, tokens, size, size-and-tokens, each-size, step-thirds, "

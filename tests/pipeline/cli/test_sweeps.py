@@ -66,7 +66,7 @@ def test_a_multirun_fills_the_folders_of_the_plan(words: list[str], planned: Stu
     ("mistake", "line"),
     [
         ("mixture.domain_ratio=0.1,1.3", "mixture.domain_ratio: 1.3; allowed: 0 to 1, the ratio of the domain corpus"),
-        ("seed=1,1e400", "seed: Value 'inf' of type 'float' could not be converted to Integer"),
+        ("seed=1,1e400", "seed: inf; allowed: a whole number, 0 to 4,294,967,295"),
         ("goal=trade-off,tradeof", "goal: 'tradeof' does not exist; allowed: "),
     ],
 )

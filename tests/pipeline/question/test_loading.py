@@ -92,7 +92,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 MISTAKES = {
     "corpora.sources.code.where={lang: <en>}": ["quote the value: 'corpora.sources.code.where={lang: \"<en>\"}'"],
     "mixture.domian=0.3": ["mixture.domian: no such key", "mixture.domain_ratio"],
-    "continual.steps=many": ["continual.steps", "many", "Integer"],
+    "continual.steps=many": ["continual.steps", "many", "a whole number"],
     "model=qwen9": ["model: 'qwen9' does not exist; allowed:", "qwen2-0.3m"],
     "model=local": ["model.path: has no value", "give model.path=..."],
     "parallel=zero4": ["parallel: 'zero4' does not exist; allowed: ddp, fsdp2, single, zero1", "did you mean zero"],
@@ -194,7 +194,10 @@ REFUSED = {
     ),
     # What a missing experiment could define is not judged.
     "experiment=owm corpora.sources.domain.path=a corpora.sources.domain.pth=a goal.tolerance=b": (
-        "experiment: 'owm' does not exist|corpora.sources.domain.pth: no such key|goal.tolerance: Value"
+        "experiment: 'owm' does not exist|corpora.sources.domain.pth: no such key|goal.tolerance: 'b'"
+    ),
+    "goal.tolerance=3% seed=x": (
+        "goal.tolerance: '3%'; allowed: a number, above -1, below 1: 0.02 is 2%|seed: 'x'; allowed: a whole number"
     ),
     "corpora.sources.general.pth=a": "corpora.sources.general.pth: no such key; did you mean corpora.sources.general.p",
     "law.dcpt.frm=2": "law.dcpt.frm: no such key; did you mean law.dcpt.from_step?",
@@ -214,9 +217,9 @@ def test_overrides_that_hydra_refuses_are_named_at_once_with_the_closest_key(wor
 
 
 INSIDE_A_LIST = {
-    "[{share: abc}]": ["[0].share: Value 'abc' of type 'str' could not be converted to Float"],
-    "[{share: 0.5}, {steps: 3.5}]": ["[1].steps: Value '3.5' of type 'float' could not be converted to Integer"],
-    "[{mixture: {general: a}}]": ["[0].mixture.general: Value 'a' of type 'str'"],
+    "[{share: abc}]": ["[0].share: 'abc'; allowed: a number, above 0, up to 1"],
+    "[{share: 0.5}, {steps: 3.5}]": ["[1].steps: 3.5; allowed: a whole number"],
+    "[{mixture: {general: a}}]": ["[0].mixture.general: 'a'; allowed: a number"],
     "[{start: 10}, {shares: 0.5}]": [
         "[0].start: no such key; allowed: steps, share, domain_ratio, mixture, schedule; did you mean share?",
         "[1].shares: no such key; allowed: steps, share, domain_ratio, mixture, schedule; did you mean share?",
@@ -238,7 +241,7 @@ def test_each_mistake_inside_a_list_has_its_path(value: str, stored: Path) -> No
         with pytest.raises(ConfigError) as error:
             read()
         *lines, last = error.value.lines
-        assert last.startswith("continual.steps: Value 'many'")
+        assert last.startswith("continual.steps: 'many'; allowed: a whole number")
         for line, part in zip(lines, INSIDE_A_LIST[value], strict=True):
             assert line.startswith("continual.phases")
             assert part in line

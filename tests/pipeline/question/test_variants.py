@@ -70,7 +70,7 @@ MISTAKES = {
         "variants.d.mixture.domain_ratio: 2; allowed: 0 to 1, the ratio of the domain corpus"
     ),
     "variants.e={transfer_steps: [5000]}": "variants.e.transfer_steps: 5000; allowed: 1 to pretrain.steps, 1200",
-    "variants.f={held_out: perhaps}": "variants.f.held_out: Value 'perhaps' is not a valid bool (type str)",
+    "variants.f={held_out: perhaps}": "variants.f.held_out: 'perhaps'; allowed: true or false",
 }
 
 
