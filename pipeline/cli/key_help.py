@@ -15,8 +15,8 @@ from pipeline.question.messages import ConfigError, describe_keys, key_table, ne
 from pipeline.question.presets import groups
 
 FIRST = (
-    *("corpora.sources.*.path", "corpora.sources.*.column", "model.path", "name"),
-    *("target.steps", "target.global_batch", "sequence_length"),
+    *("corpora.sources.*.path", "corpora.sources.*.column", "model", "model.path", "name"),
+    *("pretrain.steps", "target.steps", "target.global_batch", "sequence_length"),
     *("target.peak_learning_rate", "ladder", "mixture.domain_ratio", "goal.tolerance", "design.tolerance"),
     *("confirm.seeds", "seed", "allow_repeats", "precision", "launcher.workers", "launcher.threads"),
     *("run", "retry_failed", "dry_run", "rehearsal"),
@@ -80,4 +80,7 @@ def _keys_and_values(verb: str, words: Sequence[str]) -> Iterator[tuple[str, str
         if question is not None and default:
             with contextlib.suppress(AttributeError):
                 value = shown_value(attrgetter(key)(question))
+        # The word of the group, which has no default of its own.
+        if question is not None and key == "model":
+            value = question.model.name
         yield key, value, note

@@ -76,7 +76,7 @@ class Question:
     allow_repeats: bool = False
     """Whether a run may read a corpus more than once."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    """The target model, which the answer is for and which confirmation runs train."""
+    """The target model, a file of conf/model: the answer is for it, and confirmation runs train it."""
     ladder: list[str] = field(default_factory=list)
     """Models that the fit trains, usually smaller ones: files of conf/model, or base models of the
     target's tokenizer, [Qwen/Qwen1.5-0.5B]. Empty: the target model itself."""

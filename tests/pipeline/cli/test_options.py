@@ -131,7 +131,9 @@ def test_help_in_screens(capsys, monkeypatch) -> None:
     assert shown["pretrain.steps",].rstrip().splitlines()[-2].split() == ["pretrain.steps", "0", "Optimizer", "steps."]
     assert re.search(r"^ladder +\[qwen2-0.05m, qwen2-0.15m, qwen2-0.3m\]", shown["experiment=own",], re.M)
     assert re.search(r"^key +value +what", shown["experiment=own",], re.M)
-    assert len(FIRST) == 22
+    assert re.search(r"^model +qwen2-0.7m +The target model", shown["experiment=own",], re.M)
+    assert re.search(r"^pretrain.steps +1000 ", shown["experiment=own",], re.M)
+    assert len(FIRST) == 24
     assert all(re.search(rf"^{re.escape(key)}  ", text, re.M) for key in FIRST for text in (shown[()], shown["all",]))
     assert len(shown[()].splitlines()) < 45
     assert "goal.flops" in shown["goal",]
