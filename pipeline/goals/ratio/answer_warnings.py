@@ -141,7 +141,10 @@ def _harmed(context: Context) -> Iterator[str]:
 
 
 def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
-    """A line for each of few runs that has a loss far from what the law of the largest weight fits."""
+    """A line for each of few runs that has a loss far from what the law of the largest weight fits.
+
+    Without any text of a corpus its loss drifts, which is no spike.
+    """
     for corpus in context.corpora:
         weight = laws.weights.get(corpus) or {laws.law[corpus]: 1.0}
         law = max(weight, key=lambda name: weight[name])
@@ -157,7 +160,12 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
             for run, of_run in off.groupby("run"):
                 worst = of_run.loc[of_run["error"].abs().idxmax()]
                 far = f"{np.expm1(worst['error']):+.1%} from what {law} fits, where others are within {usual:.1%}"
-                yield f"{run}: a spike? Its loss on {corpus} at step {worst['step']}, {worst['loss']:.4f}, is {far}"
+                unread = f"the run reads no {corpus}, and {law} does not follow such a loss"
+                why = "a spike?" if worst["r"] > 0 else f"{unread}."
+                yield (
+                    f"{run}: {why} Its loss on {corpus} at step {worst['step']}, {worst['loss']:.4f}, is {far}; its "
+                    "points count in the fit, whose Huber loss limits their weight: leave the run as it is"
+                )
 
 
 def _not_identified(fits: Mapping[str, Sequence[Fit]]) -> Iterator[str]:

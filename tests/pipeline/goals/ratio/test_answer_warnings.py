@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from pipeline.goals.ratio.answer_warnings import _harmed, beyond_ratios, by_weight
+from pipeline.goals.ratio.answer_warnings import _harmed, _spikes, beyond_ratios, by_weight
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.registry import goal_of
 from pipeline.study.artifacts import Recommendation
@@ -34,9 +34,27 @@ def test_the_run_with_a_spike_and_a_flat_loss_are_named(changeable) -> None:
     goal_of(question).fit(context, list)
     answer = goal_of(question).recommend(context.fresh(), list)
     assert answer.warnings[0].startswith(f"{odd.name}: a spike? Its loss on general at step {odd.spec.steps}, ")
+    assert answer.warnings[0].endswith(
+        "; its points count in the fit, whose Huber loss limits their weight: leave the run as it is"
+    )
     assert sum("a spike?" in line for line in answer.warnings) == 1
     assert any(line.startswith(f"the loss on {HOSTILE_CORPUS} is flat: ") for line in answer.warnings)
     assert abs(answer.gain or 1.0) < 0.1
+
+
+def test_a_loss_far_off_of_a_run_without_that_text_is_no_spike(whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, question = whole
+    context = Context(question, made)
+    points, laws = context.points.copy(), answering_laws(context)
+    odd = points.loc[(points["corpus"] == HOSTILE_CORPUS) & (points["role"] == "fit"), "run"].iloc[-1]
+    own = (points["run"] == odd) & (points["corpus"] == HOSTILE_CORPUS)
+    points.loc[own, "r"] = 0.0
+    points.loc[own & (points["step"] == points.loc[own, "step"].max()), "loss"] *= 1.5
+    monkeypatch.setattr(Context, "points", points)
+    lines = [line for line in _spikes(context.fresh(), laws) if f"on {HOSTILE_CORPUS} at step" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{odd}: the run reads no {HOSTILE_CORPUS}, and ")
+    assert lines[0].endswith("leave the run as it is")
 
 
 def test_a_ratio_beyond_the_fitted_ones_is_said_once(whole) -> None:
