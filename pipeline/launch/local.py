@@ -209,7 +209,9 @@ class _ProgressDisplay:
         trained = sum(row.step * row.run.spec.tokens_per_step for row in rows) / self._tokens
         done, left = sum(row.state == "done" for row in rows), self._seconds_left(rows)
         facts = f"{done}/{len(rows)} runs, {trained:.0%} of the tokens"
-        facts += "" if left is None else f", {duration(left)} left"
+        # The speed of all since the first step knows late of a run that is slow, or of a slow start.
+        known = [seconds for row in rows if (seconds := _run_seconds_left(row)) is not None]
+        facts += "" if left is None else f", {duration(max([left, *known]))} left"
         running = [row for row in rows if row.state == "running"][:_MOST_LISTED]
         for row in rows:
             if row.state in ENDED and row.run.name not in self._shown:
@@ -265,10 +267,16 @@ def _step_and_facts(row: RunStatus) -> str:
 def _facts(row: RunStatus) -> str:
     """Time left, last losses and speed of a run, as far as they are known."""
     words = [row.detail]
-    if row.speed and row.state == "running":
-        left = (row.run.spec.steps - row.step) * row.run.spec.tokens_per_step / row.speed
+    if (left := _run_seconds_left(row)) is not None:
         words.insert(0, f"{duration(left)} left")
     return ", ".join(filter(None, [*words, f"{row.speed:,} tokens/s" if row.speed else ""]))
+
+
+def _run_seconds_left(row: RunStatus) -> float | None:
+    """Seconds until a run that is trained now is done, by its own speed; None: not known."""
+    if not row.speed or row.state != "running":
+        return None
+    return (row.run.spec.steps - row.step) * row.run.spec.tokens_per_step / row.speed
 
 
 def last_log_line(study: Study) -> str:

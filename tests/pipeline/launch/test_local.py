@@ -63,6 +63,14 @@ def test_each_line_of_a_log_has_time_left_speed_and_losses(clock) -> None:
     ]
 
 
+def test_the_time_left_of_all_is_not_below_that_of_one_run(clock) -> None:
+    waiting, *states = (rows(state, step=step) for state, step in (("waiting", 0), ("running", 4), ("running", 16)))
+    slow = [[dataclasses.replace(row, speed=1) for row in state] for state in states]
+    last = shown(clock, waiting, *slow, [dataclasses.replace(row, step=17) for row in slow[-1]]).splitlines()[-1]
+    of_all, of_run = re.findall(r"(\S+ \S+) left", last)
+    assert of_all == of_run == "3 min"
+
+
 def test_a_line_of_a_log_is_not_repeated(clock) -> None:
     starting = [dataclasses.replace(row, speed=None, detail="") for row in rows("running", "waiting", step=0)]
     (line,) = shown(clock, starting, starting, starting).splitlines()
