@@ -10,7 +10,7 @@ from fitting.laws import LAWS, Law, with_unknown
 from fitting.points import TAILS, PointsError, columns_of, missing, with_one_mixture
 from fitting.schedule import LAMBDA, Schedules, whole_schedules
 from fitting.uncertainty.bootstrap import with_errors
-from fitting.uncertainty.horizon import Reach
+from fitting.uncertainty.horizon import Reach, kind_of
 from fitting.uncertainty.misfit import log_errors as errors_of
 from fitting.uncertainty.profile import Optimum, Profile, profile
 from fitting.uncertainty.spread import Spread, widened
@@ -74,7 +74,7 @@ class Fit:
         """What is known of the errors of its predictions."""
         errors = {} if self.scale else self.held_out
         known = self.ranges, self.reach, self.metrics["log_rmse"], self.n_runs, errors, self.growth
-        return Spread(*known, unseen=self.unseen)
+        return Spread(*known, kind_of(self.law), self.unseen)
 
     @property
     def equation(self) -> Law:

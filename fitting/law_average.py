@@ -16,7 +16,7 @@ from fitting.fitted import Fit, interval_of
 from fitting.laws import LAWS
 from fitting.points import PointsError
 from fitting.schedule import ANNEALING
-from fitting.uncertainty.horizon import NEAREST, Reach, half_width
+from fitting.uncertainty.horizon import BEYOND, NEAREST, Reach, half_width, kind_of
 from fitting.uncertainty.misfit import log_errors as errors_of
 from fitting.uncertainty.spread import Spread, widened
 
@@ -43,17 +43,22 @@ def law_weights(errors: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 
 def laws_that_count(laws: Iterable[str], horizon: float) -> list[str]:
-    """The laws that count in an average at `horizon` times the fitted tokens, by `Law.furthest`.
+    """The laws that count in an average at `horizon` times the fitted tokens, by `Law.nearest` and `Law.furthest`.
 
-    Where that is beyond all of them, those with the largest; a law that is not in `LAWS` has no limit.
+    Where that is beyond all of them, or before all, those that come nearest to it; a law that is not in `LAWS` has no
+    limit.
 
     >>> laws_that_count(["dcpt", "transfer-anchored", "transfer-replay"], 4)
     ['dcpt', 'transfer-replay']
     >>> laws_that_count(["dcpt", "transfer-anchored"], 20)
     ['dcpt']
+    >>> [laws_that_count(["transfer-open-saturating", "transfer-open"], horizon) for horizon in (3, 4)]
+    [['transfer-open-saturating'], ['transfer-open-saturating', 'transfer-open']]
     """
-    limits = {law: LAWS[law].furthest if law in LAWS else inf for law in laws}
-    return [law for law, limit in limits.items() if limit >= min(horizon, max(limits.values()))]
+    limits = {law: (LAWS[law].nearest, LAWS[law].furthest) if law in LAWS else (0.0, inf) for law in laws}
+    nearest = min((near for near, _ in limits.values()), default=0.0)
+    limits = {law: (near, far) for law, (near, far) in limits.items() if near * BEYOND < horizon or near == nearest}
+    return [law for law, (_, far) in limits.items() if far >= min(horizon, max(far for _, far in limits.values()))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +115,9 @@ class LawAverage:
     def spread(self) -> Spread:
         """What is known of the errors of its predictions, beside the laws' disagreement."""
         known = self.ranges, self.reach, self.metrics["log_rmse"], self.n_runs, self.held_out
-        law = "law" if len(self.fits) == 1 else "average" if self.growth is None else "curve"
+        law = "average" if self.growth is None else "curve"
+        if len(self.fits) == 1:
+            law = kind_of(*self.fits)
         return Spread(*known, self.growth or (), law, max(fit.unseen for fit in self.fits.values()))
 
     @property

@@ -159,7 +159,7 @@ def trade_offs(
     low = high = infeasible = np.full(len(caps), np.nan)
     if possible.any():
         errors = 0.0 if general_errors is None else general.errors_at(grid, general_errors)
-        curves = general.predict_draws(grid) if general_errors is None else curve * np.exp(errors)
+        curves = general.predict_draws(grid) if general_errors is None else _rising(curve, curve * np.exp(errors))
         drawn, last = _crossings(curves, np.tile(caps, (len(curves), 1)))
         low, high = np.quantile(drawn, TAILS, axis=0)
         infeasible = (last < 0).mean(axis=0)
@@ -174,6 +174,16 @@ def trade_offs(
             predicted[name][:, shown] = [losses, *fit.predict_interval(frame, errors)]
     r_d, low, high = np.where(possible, [r_d, np.minimum(low, r_d), np.maximum(high, r_d)], np.nan)
     return TradeOffs(r_d, low, high, predicted, infeasible, float(curve[0]))
+
+
+def _rising(curve: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """Curves (k, grid) that are wrong by some error, as high as they were before wherever the predicted one rises.
+
+    Errors are larger where nothing was fitted: that alone must not let a loss fall again beyond a ratio at which it is
+    above the tolerance.
+    """
+    least = int(np.argmin(curve))
+    return np.hstack([wrong[:, :least], np.maximum.accumulate(wrong[:, least:], axis=1)])
 
 
 def _solved(

@@ -162,8 +162,8 @@ class Law:
     several corpora have in common, and lambda with them (`fitting.fit_shared`). `printed(params)`: the parameters of
     the paper, where the law as printed is linear in none of them and was rewritten with an amplitude. `study`: the
     points of a study that it is fitted to, None where no study fits it. `on_domain`: the law that a study fits in its
-    place to the domain's loss. `furthest`: how many times the fitted tokens it counts in an average of laws that see
-    farther.
+    place to the domain's loss. `nearest`, `furthest`: from beyond how many times the fitted tokens it counts in an
+    average of laws that see nearer, and up to how many of laws that see farther.
     """
 
     name: str
@@ -185,6 +185,7 @@ class Law:
     printed: Callable[[Mapping[str, float]], dict[str, float]] | None = None
     study: StudyPoints | None = None
     on_domain: str = ""
+    nearest: float = 0.0
     furthest: float = inf
 
     @property

@@ -226,7 +226,8 @@ _SHIFT = r"\log\frac{\rho+\epsilon}{r+\epsilon}\,"
 _FURTHER = r" - G \log\left(1+S_1/S_1^{pt}\right)"
 
 _FURTHEST = 3.0
-"""Beyond it log(1 + E S1) goes on where shifts end (docs/performance.md, "How far do laws see?")."""
+"""Beyond it log(1 + E S1) goes on where shifts end (docs/performance.md, "How far do laws see?"). Those of base models
+do not all end (docs/base-model.md, "Which law holds?")."""
 
 TRANSFER = (
     Law(
@@ -342,6 +343,7 @@ TRANSFER = (
         basis=_open,
         slopes=_open_slopes,
         offset=_before,
+        nearest=_FURTHEST,
         study=_STUDY,
     ),
     Law(

@@ -26,6 +26,8 @@ import numpy as np
 
 PRIOR = {"law": 0.045, "average": 0.02, "curve": 0.017}
 """Half-width over (log h)^POWER of one law, of an average beside its disagreement, and of `fitting.average`."""
+TRIED = {"transfer-open-saturating": (0.015, 3.0)}
+"""Law -> the same of itself, and the horizon up to which it was tried (docs/base-model.md, "Which law holds?")."""
 POWER = 1.5
 STRENGTH = 2
 MOST = 3.0
@@ -75,13 +77,22 @@ def horizons(corners: Reach, N: np.ndarray, D: np.ndarray) -> np.ndarray:
     return np.asarray(D) / np.exp(np.interp(np.log(N), sizes, longest))
 
 
+def kind_of(law: str) -> str:
+    """What `half_width` knows of one law.
+
+    >>> kind_of("transfer-open-saturating"), kind_of("dcpt")
+    ('transfer-open-saturating', 'law')
+    """
+    return law if law in TRIED else "law"
+
+
 def below(smallest: float, r: np.ndarray, kind: str) -> np.ndarray:
-    """Half-width (n,) by how far ratios (n,) lie below the smallest fitted one; `kind`, of `RATIO`.
+    """Half-width (n,) by how far ratios (n,) lie below the smallest fitted one; `kind`, of `RATIO`, else that of a law.
 
     >>> below(0.1, np.array([0.0, 0.05, 0.1, 0.5]), "average").round(4).tolist()
     [0.0743, 0.0094, 0.0, 0.0]
     """
-    return RATIO[kind] * np.log(np.maximum((smallest + NO_RATIO) / (r + NO_RATIO), 1.0)) ** POWER
+    return RATIO.get(kind, RATIO["law"]) * np.log(np.maximum((smallest + NO_RATIO) / (r + NO_RATIO), 1.0)) ** POWER
 
 
 def growth_of(errors: np.ndarray, horizon: np.ndarray, origin: np.ndarray) -> list[float]:
@@ -92,8 +103,13 @@ def growth_of(errors: np.ndarray, horizon: np.ndarray, origin: np.ndarray) -> li
 
 
 def half_width(horizon: np.ndarray, growth: Sequence[float], residual: float, kind: str = "law") -> np.ndarray:
-    """Half-width (n,) of the 90% interval of the log loss at a horizon (n,); `kind`, of `PRIOR`."""
-    prior = PRIOR[kind]
-    squares = STRENGTH * prior**2 + sum(min(one, MOST * prior) ** 2 for one in growth)
-    scale = sqrt(squares / (STRENGTH + len(growth)))
+    """Half-width (n,) of the 90% interval of the log loss at a horizon (n,); `kind`, of `PRIOR` or of `kind_of`.
+
+    >>> half_width(np.array([3.0, 3.1]), (), 0.0, "transfer-open-saturating").round(3).tolist()
+    [0.017, 0.054]
+    """
+    near, limit = TRIED.get(kind, (0.0, 0.0))
+    prior = np.where(horizon <= limit * BEYOND, near, PRIOR.get(kind, PRIOR["law"]))
+    squares = STRENGTH * prior**2 + sum(np.minimum(one, MOST * prior) ** 2 for one in growth)
+    scale = np.sqrt(squares / (STRENGTH + len(growth)))
     return np.sqrt((scale * np.log(np.maximum(horizon, NEAREST)) ** POWER) ** 2 + residual**2 + FLOOR**2)

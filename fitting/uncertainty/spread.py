@@ -54,7 +54,7 @@ class Spread:
         known = self.known(asked)
         assert known is not None, "no held-out errors"
         alone = misfit.FACTORS[asked] * (1.0 if asked == known else misfit.STAND_IN)
-        factor = alone if self.law == "law" else misfit.AVERAGE_FACTORS[asked]
+        factor = misfit.AVERAGE_FACTORS[asked] if self.law in ("average", "curve") else alone
         half = misfit.half_width(np.array(self.held_out[known]), self.residual, factor, self.runs)
         growth = list(self.growth)
         if not growth and known in HELD_OUT_HORIZON:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from fitting import LAWS, Law, PointsError, design
 from fitting.laws import with_unknown
+from fitting.uncertainty.horizon import BEYOND
 from pipeline.goals.active.candidates import (
     CandidateRun,
     budget,
@@ -44,7 +45,7 @@ from pipeline.goals.active.stopping import agrees, encloses
 from pipeline.plan.processes import workers
 from pipeline.plan.runs import by_domain, planned_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import is_active, schedules_of_peaks
+from pipeline.question.design import candidate_steps, is_active, schedules_of_peaks
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Recommendation, read_if_there
@@ -368,6 +369,8 @@ def _laws(question: Question) -> tuple[str, list[Law], LawConfig]:
     laws = [name for name in question.law if not limited or "D" in LAWS[name].columns]
     # Candidates have no points of pre-training.
     laws = [name for name in laws if "s2_pretrain" not in LAWS[name].columns]
+    ahead = question.target.steps / max(candidate_steps(question))
+    laws = [name for name in laws if LAWS[name].nearest * BEYOND < ahead] or laws
     sections = [question.law[name] for name in laws]
     read = [functools.reduce(with_unknown, open_columns(question, name), LAWS[name]) for name in laws]
     return corpus, read, LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))

@@ -15,8 +15,8 @@ from pipeline.study.number_format import percent
 from training.schedule import learning_rates
 
 WEIGHTS = (
-    "do not say where the optimum", "end with a higher loss", "a spike", "is flat", "have failed|runs are failed",
-    "no ratio is feasible",
+    "do not say where the optimum", "end with a higher loss", "a spike", "beside the answer", "is flat",
+    "have failed|runs are failed", "no ratio is feasible",
     "runs only", "beyond the points", "could not be fitted|left out", "could be tested", "not done",
     "not in the average", "", "not identified|do not fix",
 )  # fmt: skip
@@ -95,6 +95,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
         )
     yield from _harmed(context)
     yield from _spikes(context, laws)
+    yield from _missed(context, laws, answer)
     # Rounded down, as the mixture of the answer.
     if answer.domain_ratio is not None and (line := beyond_ratios(laws, int(1000 * answer.domain_ratio) / 1000)):
         yield line
@@ -113,7 +114,8 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
         if weight and (left := [name for name in laws.question.law if name not in weight]):
             tested = set(laws.tested.loc[laws.tested["corpus"] == corpus, "law"])
             near = [name for name in left if name in tested and np.isfinite(LAWS[name].furthest)]
-            if others := [name for name in left if name not in near]:
+            limited = [*near, *(name for name in left if name in tested and LAWS[name].nearest)]
+            if others := [name for name in left if name not in limited]:
                 yield f"{', '.join(others)} on {corpus}: not in the average, since no run could be held out of them"
             if near:
                 ends = ", ".join(f"{name} (up to {LAWS[name].furthest:g} times them)" for name in near)
@@ -166,6 +168,23 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
                     f"{run}: {why} Its loss on {corpus} at step {worst['step']}, {worst['loss']:.4f}, is {far}; its "
                     "points count in the fit, whose Huber loss limits their weight: leave the run as it is"
                 )
+
+
+def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator[str]:
+    """A line for each corpus whose loss the laws miss in the run of the fit that is likest to the recommended one."""
+    target, points = answer.target, laws.points
+    alike = [run for run in context.plan if run.role == "fit" and run.model == laws.question.model.name]
+    alike = [run for run in alike if run.spec.steps == target.steps]
+    names = [run.name for run in alike if np.allclose(learning_rates(run.spec.schedule, target.steps), target.rates)]
+    ends = points[(points["step"] == target.steps) & points["run"].isin(names)]
+    for corpus, rows in ends[ends["corpus"].isin(laws.corpora)].groupby("corpus", sort=False):
+        near = rows.loc[(rows["ratio"] - (answer.domain_ratio or 0.0)).abs().idxmin()]
+        predicted, low, high = laws.loss(target, str(corpus), float(near["ratio"]))
+        if not low <= near["loss"] <= high:
+            yield (
+                f"the loss on {corpus} beside the answer: a run of the fit at {percent(near['ratio'])} measured "
+                f"{near['loss']:.4f}, where the laws predict {predicted:.4f} ({low:.4f} to {high:.4f})"
+            )
 
 
 def _not_identified(fits: Mapping[str, Sequence[Fit]]) -> Iterator[str]:

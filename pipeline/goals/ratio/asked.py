@@ -6,7 +6,7 @@ import numpy as np
 
 from fitting import LAWS
 from fitting.law_average import laws_that_count
-from fitting.uncertainty.horizon import half_width
+from fitting.uncertainty.horizon import half_width, kind_of
 from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
 from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.plan.duration import START_SECONDS
@@ -75,7 +75,9 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         else:
             line = f"horizon: that run has {steps / longest:.3g} times the steps of the {run}"
             laws = laws_that_count(question.law, steps / longest)
-            width = float(half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else "law")[0])
+            width = float(
+                half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else kind_of(*laws))[0]
+            )
             line += f", where 90% intervals of a loss are some {width:.1%} to either side by "
             line += f"the average of {len(laws)} laws, more where they disagree" if laws[1:] else laws[0]
         lines.append(line)

@@ -16,7 +16,6 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from fitting.law_average import AVERAGE, LawAverage
 from fitting.schedule import ANNEALING, FORWARD
 from fitting.uncertainty.horizon import half_width
 from pipeline.goals.ratio.answering_laws import CHANGE_LAW, AnsweringLaws
@@ -127,8 +126,7 @@ class FollowedRun:
         trusted = 1.0 if refuted else min(self.step / self.target.steps, 1.0) ** TRUST
         factor = np.exp(trusted * errors[-max(len(errors) // 3, 1) :].mean())
         ahead = np.maximum(curve["step"].to_numpy() / self.step, 1.0)
-        kind = AVERAGE if isinstance(fit, LawAverage) and len(fit.fits) > 1 else "law"
-        half = half_width(ahead, fit.growth or (), fit.metrics["log_rmse"], kind)
+        half = half_width(ahead, fit.growth or (), fit.metrics["log_rmse"], fit.spread.law)
         low, high = (np.log(curve[side] / curve["predicted"]) for side in ("low", "high"))
         predicted = curve["predicted"] * factor
         low, high = predicted * np.exp(np.maximum(low, -half)), predicted * np.exp(np.minimum(high, half))

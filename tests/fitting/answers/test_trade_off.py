@@ -1,5 +1,7 @@
 """As much of the domain as the general loss can bear."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas
 import pytest
@@ -53,6 +55,16 @@ def test_the_ratio_is_where_the_general_loss_meets_its_cap(general, domain, r_tr
     assert answer.predicted["domain"][1] < answer.predicted["domain"][0] < answer.predicted["domain"][2]
     assert answer.status.message == f"general loss reaches {tolerance:+.1%}"
     assert answer.warnings == []
+
+
+def test_no_ratio_beyond_one_that_is_excluded_is_in_the_interval(general, domain):
+    """Near 0 of a corpus, where nothing was fitted, errors are larger: its loss is not less likely too high there."""
+    tolerance = true_general_loss(0.6) / BEFORE - 1
+    narrow = replace(general, ranges={**general.ranges, "r": (0.3, 1.0)})
+    errors = np.array([-0.01, 0.0, 0.01])
+    assert narrow.errors_at(pandas.DataFrame({"r": [0.0], "N": N, "D": D}), errors)[0, 0] < -0.1
+    answer = fitting.trade_off(narrow, domain, N, D, tolerance, BEFORE, general_errors=errors)
+    assert answer.low < 0.6 < answer.high < 0.8
 
 
 def test_many_tolerances_at_once_have_the_same_answers(general, domain):

@@ -13,6 +13,7 @@ from fitting import LAWS
 from pipeline.goals.active.candidates import CandidateRun, candidate_points, losses_before
 from pipeline.goals.active.history import CONFIRMATION, TOLERANCE, DesignRound, history_file, read_rounds, write_rounds
 from pipeline.goals.active.rounds import (
+    _laws,
     add_confirmation_runs,
     chosen_runs,
     design_runs,
@@ -22,7 +23,7 @@ from pipeline.goals.active.rounds import (
     plan_lines,
 )
 from pipeline.goals.ratio.confirm import Place, confirmation_runs
-from pipeline.goals.registry import goal_of
+from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import pretraining_runs
 from pipeline.plan.write import add_to_plan
@@ -314,3 +315,16 @@ def test_a_file_that_is_damaged_or_lost_rounds_is_refused(copied: tuple[Context,
             StudyError, match=f"^{file}.*{problem}.*delete the file to choose anew, the finished runs are"
         ):
             next_round(setting)
+
+
+@pytest.mark.parametrize(
+    ("words", "laws"),
+    [
+        ([], ["transfer-open-saturating"]),
+        (["target.steps=1200", "design.lengths=[0.05,0.1]"], ["transfer-open-saturating", "transfer-open"]),
+    ],
+)
+def test_a_law_for_far_targets_weighs_runs_where_the_target_is_far(words: list[str], laws: list[str]) -> None:
+    texts = [f"corpora.sources.{name}.path=texts" for name in ("general", "domain")]
+    question = read_question(["experiment=base-model", "model.path=model", *texts, *words])
+    assert [law.name for law in _laws(question)[1]] == laws

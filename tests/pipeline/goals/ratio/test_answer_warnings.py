@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from pipeline.goals.ratio.answer_warnings import _harmed, _spikes, beyond_ratios, by_weight
+from pipeline.goals.ratio.answer_warnings import _harmed, _missed, _spikes, beyond_ratios, by_weight
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.registry import goal_of
 from pipeline.study.artifacts import Recommendation
@@ -70,6 +70,21 @@ def test_a_ratio_beyond_the_fitted_ones_is_said_once(whole) -> None:
     fitted = f"the loss on general and {HOSTILE_CORPUS} was fitted at 10% to 90%"
     assert beyond_ratios(laws, 1.0) == f"100% {HOSTILE_CORPUS} is beyond the points: {fitted}"
     assert beyond_ratios(laws, 0.05).endswith(fitted)
+
+
+def test_a_run_of_the_fit_that_the_laws_miss_beside_the_answer_is_said(whole) -> None:
+    made, question = whole
+    context = Context(question, made)
+    laws = answering_laws(context)
+    answer = goal_of(question).solve(laws)
+    assert not [*_missed(context, laws, answer)]
+    # Its runs for the fit are of other models; those that confirm stand for some of its own.
+    context.__dict__["plan"] = [dataclasses.replace(run, role="fit") for run in made.read_plan()]
+    at_the_end = (laws.points["step"] == answer.target.steps) & (laws.points["corpus"] == "general")
+    for factor, names in ((1.0, []), (1.5, ["general"])):
+        losses = laws.points["loss"].where(~at_the_end, laws.points["loss"] * factor)
+        lines = [*_missed(context, dataclasses.replace(laws, points=laws.points.assign(loss=losses)), answer)]
+        assert [line.split()[3] for line in lines] == names
 
 
 def test_a_peak_that_harms_the_model_is_said(whole, monkeypatch: pytest.MonkeyPatch) -> None:
