@@ -164,7 +164,7 @@ class LawGoal(Goal):
         fits = fit_all(study, question, points, rates, log)
         tested = back_test(study, question.with_laws(fits), points, rates)
         keep_errors(study, fits, tested)
-        return FitSummary(tested, [*trust(tested), *_weight_lines(context.fresh())])
+        return FitSummary(tested, [*_weight_lines(context.fresh()), *trust(tested)])
 
     def recommend(self, context: Context, log: Log) -> Recommendation:
         """Answer with `answering_laws`. Raises PointsError: they cannot be asked this."""
@@ -362,9 +362,13 @@ def _weight_lines(context: Context) -> Iterator[str]:
         shown = "; ".join(f"{weights_used(of_law)} on {corpus}" for corpus, of_law in weights.items() if of_law)
         if shown:
             yield (
-                f"in the average of the laws: {shown}; weights go with 1 / (held-out error squared + "
+                f"the answer is of an average of the laws: {shown}; weights go with 1 / (held-out error squared + "
                 f"{WEIGHT_FLOOR:.1%} squared)"
             )
+        one_law = {"transfer-anchored", "transfer-scaled"}
+        sizes = context.points.loc[context.points["role"] == "fit", "N"].nunique()
+        if sizes == 1 and any(one_law <= {*of_law} for of_law in weights.values()):
+            yield "with runs of one size transfer-scaled is transfer-anchored: their errors are the same"
 
 
 def _refuse_other_runs(context: Context) -> None:

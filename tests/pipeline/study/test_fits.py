@@ -7,6 +7,7 @@ import itertools
 import shutil
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from scipy.special import stdtrit
 from fitting import Fit, LawAverage, fit, folds, law_weights
 from fitting.uncertainty.horizon import POWER, half_width
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
+from pipeline.goals.ratio import law_goal
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.registry import read_question
@@ -86,6 +88,22 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
     assert noted[0].endswith("needs two or more; the prior decides the rest (dcpt on general, dcpt on code)")
     again = TradeOffGoal().recommend(Context(question, study), list)
     assert "dcpt on general: not in the average, since no run could be held out of them" in again.warnings
+
+
+def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, question = whole
+    laws = {"general": {"transfer-anchored": 0.5, "transfer-scaled": 0.5}, "code": {"transfer-anchored": 1.0}}
+    monkeypatch.setattr(law_goal, "answering_laws", lambda _: SimpleNamespace(weights=laws))
+    context = Context(question, study)
+    (average,) = law_goal._weight_lines(context)
+    assert average.startswith(
+        "the answer is of an average of the laws: transfer-anchored 50%, transfer-scaled 50% on gen"
+    )
+    monkeypatch.setattr(Context, "points", context.points.assign(N=context.points["N"].iloc[0]))
+    assert [*law_goal._weight_lines(context.fresh())] == [
+        average,
+        "with runs of one size transfer-scaled is transfer-anchored: their errors are the same",
+    ]
 
 
 def test_a_law_that_cannot_be_fitted_is_left_out_with_its_reason(changeable) -> None:
