@@ -58,6 +58,8 @@ def prepare(context: Context, console: Console) -> Exit:
     if (code := launcher_of(question).prepare(context, console)) is not None:
         return code
     prepare_corpora(question, console.print, console)
+    # Of text that was there before, too: the runs may be longer by now.
+    runs = runs or goal_of(question).runs(estimate(question))
     print_items([f"note: {line}; plan refuses this" for line in refused_by_plan(context.fresh(), runs)], console)
     measure_machine(context.fresh(), console.print)
     return Exit.DONE

@@ -19,9 +19,11 @@ from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys, text_keys
 from pipeline.done import has_trained, is_answered, open_runs
-from pipeline.goals.registry import goal_of, question_of_study, read_question
+from pipeline.goals.registry import goal_of, question_of_study, read_question, refused_by_plan
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
+from pipeline.plan.runs import estimate
+from pipeline.plan.token_supply import with_fewer_steps
 from pipeline.plan.validation_documents import choose_validation
 from pipeline.plan.write import write_plan
 from pipeline.question.loading import selects_file
@@ -125,6 +127,9 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
             step = step_after(ended.get(verb, verb), context)
             on_words = step in ("prepare", "plan") and folder not in words
             command = [step, *(words if on_words else [folder])] if step else ["export", folder, "format=trl"]
+            if verb == "prepare" and on_words:
+                refused = refused_by_plan(context, goal_of(question).runs(estimate(question)))
+                command = [step, *with_fewer_steps(words, refused)]
             if question.rehearsal and not step:
                 real = [word for word in words if not word.startswith("rehearsal")]
                 if not real or folder in words:

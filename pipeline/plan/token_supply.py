@@ -1,6 +1,7 @@
 """Whether the corpora have enough tokens for the runs of a plan."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -50,6 +51,20 @@ def remedies(run: PlannedRun, enough: Fraction, question: Question) -> str:
         fewer = max(1, fewer * question.target.steps // steps)
     of_key = f"{key}={fewer}" if key.endswith(".steps") else f"some {fewer:,}{f', in {key}' if key else ''}"
     return f"more text, fewer steps ({of_key}), or allow_repeats=true"
+
+
+def with_fewer_steps(words: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """The words of a command with the fewer steps that lines of `supply_problems` propose.
+
+    >>> with_fewer_steps(["pretrain.steps=400", "seed=1"], ["...; give fewer steps (pretrain.steps=327), or ..."])
+    ['seed=1', 'pretrain.steps=327']
+    """
+    proposed: dict[str, int] = {}
+    for line in lines:
+        if found := re.search(r"fewer steps \(([\w.]+)=(\d+)\)", line):
+            proposed[found[1]] = min(int(found[2]), proposed.get(found[1], int(found[2])))
+    left = [word for word in words if word.partition("=")[0] not in proposed]
+    return [*left, *(f"{key}={steps}" for key, steps in proposed.items())]
 
 
 def length_key(run: PlannedRun, question: Question) -> str:
