@@ -14,7 +14,7 @@ from pipeline.cli.trainers.formats import FORMATS, dataset_info
 from pipeline.cli.trainers.plan import OTHER_ANSWER, never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
 from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal, text_keys
-from pipeline.goals.registry import question_of_study
+from pipeline.goals.registry import goal_of, question_of_study
 from pipeline.question.messages import ConfigError, nearest, studies_beside
 from pipeline.study.folder import study_of
 from training.durable import write_whole
@@ -57,10 +57,16 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     problems += [f"{key}: {count}; allowed: a number, 1 to 999,999" for key, count in wrong.items()]
     if (without := own.get("without_validation", "false")) not in ("true", "false"):
         problems.append(f"without_validation: {without}; allowed: true, false")
+    other = "the file has the recommended ratio; cptlaw predict STUDY domain_ratio=... has the losses at another"
+    problems += [f"{word.split('=')[0]}: {other}" for word in given if word.startswith("domain_ratio=")]
     if problems:
         raise ConfigError(problems)
     question = question_of_study(Path(folders[0]), [word for word in given if not word.startswith(keys)])
     refuse_rehearsal(question)
+    if any(word.startswith("goal.domain_ratio=") for word in given) and "domain_ratio" not in getattr(
+        goal_of(question), "keys", ()
+    ):
+        raise ConfigError([f"goal.domain_ratio with goal.kind={question.goal.kind}: {other}"])
     plan = training_plan(question, study_of(question), int(counts["devices"]), int(counts["micro_batch"]))
     output = Path(own["output"]) if "output" in own else None
     folder = output.with_name(f"{output.stem}-data") if output else None

@@ -16,6 +16,8 @@ from pipeline.study.folder import IMPORTED
 from pipeline.study.number_format import domain_ratio_of, percent, quantity
 from pipeline.study.status import is_followed
 
+NEAR = 0.02
+"""Difference of two domain ratios up to which a run at one is held against the prediction for the other."""
 WIDEST = 0.5
 """A wider 90% interval of the domain ratio says too little to train on its centre."""
 MISSED = 0.1
@@ -67,9 +69,10 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         return Conclusion(line, False, remedy=remedy, is_outdated=True)
     if answer.mixture is None:
         return Conclusion(f"no mixture keeps {answer.target.model} within the tolerance", False)
-    beside = ""
+    beside = contradicted = ""
     if confirmation is not None and not confirmation.is_of(answer, domain):
-        beside, confirmation = _measured_beside(context.question, answer, confirmation), None
+        beside, contradicted = _measured_beside(context.question, answer, confirmation)
+        confirmation = None
     found = _Measured(context.question, answer, confirmation) if confirmation else None
     verdict, inside = (found.verdict, found.inside) if found else (Conclusion.verdict, Conclusion.inside)
     unknown = _unknown(domain, answer) if not found or found.outcome.verdict != CONFIRMED else ""
@@ -79,6 +82,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         verdict = f"{verdict}, which says little"
     if not unknown and not found and (wide := goal_of(context.question).too_wide(context.question, answer)):
         unknown = f"whether {_mixed(answer, domain)} keeps to the tolerance is not known yet: {wide}"
+    unknown = unknown or contradicted
     if found and is_open and not unknown and (unknown := found.too_wide):
         verdict = f"{NOT_CONFIRMED}: the prediction is too wide"
     if line := unknown or (found.failure if found else ""):
@@ -112,17 +116,30 @@ def _mixed(answer: Recommendation, domain: str) -> str:
     return f"{percent((answer.mixture or {})[domain])} {domain}"
 
 
-def _measured_beside(question: Question, answer: Recommendation, confirmation: Confirmation) -> str:
-    """What confirmation runs of another ratio or tolerance measured of the run that the answer is for; may be empty."""
-    general, target = question.corpora.general, (answer.target.model, answer.target.steps)
+def _measured_beside(question: Question, answer: Recommendation, confirmation: Confirmation) -> tuple[str, str]:
+    """What confirmation runs of another ratio or tolerance measured of the run that the answer is for, in words.
+
+    And that one of them, at nearly the answer's ratio, is not as the answer predicts. Both may be empty.
+    """
+    domain, general = question.corpora.domain, question.corpora.general
     rows = [row for row in confirmation.confirmations if row.recommended and row.corpus == general]
-    rows = sorted((row for row in rows if (row.model, row.steps) == target), key=lambda row: row.domain_ratio)
+    rows = [row for row in rows if (row.model, row.steps) == (answer.target.model, answer.target.steps)]
     if answer.goal.kind != "trade-off" or not rows:
-        return ""
+        return "", ""
+    ratio, loss, contradicted = (answer.mixture or {})[domain], answer.predicted[general], ""
+    rows = sorted(rows, key=lambda row: abs(row.domain_ratio - ratio))
+    nearest, before = rows[0], rows[0].before
+    if abs(nearest.domain_ratio - ratio) <= NEAR and not loss.low <= nearest.measured <= loss.high:
+        measured, low, high = (f"{loss / before - 1:+.2%}" for loss in (nearest.measured, loss.low, loss.high))
+        contradicted = (
+            f"the {domain_ratio_of(domain)} is not known yet: a run at {percent(nearest.domain_ratio)} changed the "
+            f"loss on {general} by {measured}, where {low} to {high} is predicted at {_mixed(answer, domain)}"
+        )
+    rows = sorted(rows, key=lambda row: row.domain_ratio)
     seen = [f"{row.measured / row.before - 1:+.2%} at {percent(row.domain_ratio)}" for row in rows]
-    counted = any(abs(row.domain_ratio - (answer.mixture or {})[question.corpora.domain]) < 5e-4 for row in rows)
+    counted = any(abs(row.domain_ratio - ratio) < 5e-4 for row in rows)
     counts = ", which cptlaw confirm compares with this answer" if counted else ""
-    return f"; runs measured {' and '.join(seen)} {question.corpora.domain} on {general}{counts}"
+    return f"; runs measured {' and '.join(seen)} {domain} on {general}{counts}", contradicted
 
 
 def _flat(answer: Recommendation, domain: str) -> str:

@@ -22,6 +22,7 @@ from pipeline.study.fits import fits_digest, read_back_test, read_fits
 from pipeline.study.fitted_points import points_digest
 from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from pipeline.study.target import Target, find_target
+from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 
 T = TypeVar("T")
@@ -73,7 +74,12 @@ class Context:
     @cached_property
     def manifest(self) -> Manifest:
         """The prepared corpora. Raises CorpusError: they are not prepared."""
-        return self.given_manifest or Manifest.open(data_folder(self.question))
+        folder, corpora = data_folder(self.question), self.question.corpora
+        if not (self.given_manifest or self.is_prepared):
+            names = f"{corpora.general} and {corpora.domain}" if not corpora.domains else corpora.general
+            first = f"missing; prepare the corpora first, {names} of these words"
+            raise CorpusError(f"{folder}/manifest.json: {first}; of a study that is planned its folder is enough")
+        return self.given_manifest or Manifest.open(folder)
 
     @cached_property
     def machine(self) -> Machine | None:

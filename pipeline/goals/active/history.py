@@ -77,7 +77,7 @@ class DesignRound:
         """The cost so far, what is known, the next runs, and what they should bring, in a line."""
         known = "nothing measured yet"
         if self.half_width is not None and self.answer is not None:
-            half = f"half of its 90% interval {min(self.half_width, _WIDEST):.3f}"
+            half = f"half of its 90% interval by the posterior {min(self.half_width, _WIDEST):.3f}"
             known = f"domain ratio {self.answer:.3f}, {half} (design.tolerance={self.tolerance:g})"
             if self.chosen and not self.more and self.half_width <= self.tolerance:
                 known += "; within it, but these runs alone do not settle the answer, so one more round"

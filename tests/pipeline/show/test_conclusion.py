@@ -189,6 +189,19 @@ def test_what_runs_of_another_answer_measured_is_said(tmp_path: Path) -> None:
     ).headline == ("train qwen2-0.7m on 40% code and 60% general by prediction; no run has confirmed it yet")
 
 
+def test_an_answer_that_a_run_beside_it_contradicts_is_not_known(tmp_path: Path) -> None:
+    question = dataclasses.replace(QUESTION, studies=str(tmp_path))
+    before = _answer(question)
+    for ratio, loss, known in ((0.51, 2.12, False), (0.51, 2.08, True), (0.6, 2.12, True)):
+        row = confirmation_row("general", ratio, [loss])
+        row = dataclasses.replace(row, model=before.target.model, steps=before.target.steps)
+        made = Confirmation(0.9, [row], goal_of(question).outcome(question, before, [row]), None, before.identity)
+        now = dataclasses.replace(before, mixture={"general": 0.501, "code": 0.499})
+        found = conclude(Context(question, Study(tmp_path)), now, made)
+        assert found.is_known == known
+        assert ("a run at 51% changed the loss on general by +6.00%, where +0.00% to +5.00%" in found.headline) != known
+
+
 def test_a_size_that_is_not_known_is_said(tmp_path: Path) -> None:
     goal = dataclasses.replace(QUESTION.goal, kind="compute", flops=6e11, domain_ratio=0.5)
     question = dataclasses.replace(QUESTION, goal=goal)
