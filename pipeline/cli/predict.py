@@ -16,6 +16,7 @@ from fitting.laws.tokens import ONE_CURVE
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
 from pipeline.cli.predict_domain import predict_domains
+from pipeline.cli.verb_table import EXPORT
 from pipeline.cli.words import checked_settings, names_and_keys, text_keys, update_settings
 from pipeline.goals.ratio.answer_warnings import beyond_ratios
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
@@ -144,7 +145,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     # Of the study's own question, which the keys here do not change.
     own = context_of(question_of_study(Path(folders[0]), []))
     step = step_after("recommend" if Recommendation.path(own.study).exists() else "fit", own)
-    command = [step, folders[0]] if step else ["export", folders[0], "format=trl"]
+    command = [step, folders[0]] if step else ["export", folders[0], *EXPORT]
     print_items([*items, *([f"next: cptlaw {shlex.join(command)}"] if is_known else [])], console)
     asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
     answered = {"peak": peak, "laws": {**laws.law}, "losses": rows, "horizon": horizon}

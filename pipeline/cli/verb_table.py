@@ -61,6 +61,8 @@ VERBS = {
 }
 """Every verb, in the order of use. A new verb is a row here and one of `FUNCTIONS` in `pipeline.cli.verbs`."""
 
+EXPORT = ("format=trl", "output=trl.yaml", "without_validation=true")
+"""What `next:` gives to export."""
 HYDRA_OPTIONS = {
     **{"-c": "--cfg", "-i": "--info", "-p": "--package", "-r": "--run", "-m": "--multirun"},
     **{"-cp": "--config-path", "-cn": "--config-name", "-cd": "--config-dir", "-sc": "--shell-completion"},

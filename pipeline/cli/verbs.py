@@ -16,7 +16,7 @@ from pipeline.cli import hydra_options, sweep
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.json_output import described_runs, json_of
 from pipeline.cli.table_studies import make_all_tables, tables
-from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
+from pipeline.cli.verb_table import EXPORT, HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys, text_keys
 from pipeline.done import has_trained, is_answered, open_runs
 from pipeline.goals.registry import goal_of, question_of_study, read_question, refused_by_plan
@@ -126,7 +126,7 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
         elif code == Exit.DONE and not _is_queued(verb, context):
             step = step_after(ended.get(verb, verb), context)
             on_words = step in ("prepare", "plan") and folder not in words
-            command = [step, *(words if on_words else [folder])] if step else ["export", folder, "format=trl"]
+            command = [step, *(words if on_words else [folder])] if step else ["export", folder, *EXPORT]
             if verb == "prepare" and on_words:
                 refused = refused_by_plan(context, goal_of(question).runs(estimate(question)))
                 command = [step, *with_fewer_steps(words, refused)]

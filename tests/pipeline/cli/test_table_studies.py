@@ -62,7 +62,7 @@ def test_kept_points_are_enough(tmp_path: Path, capsys) -> None:
     points = study_points(("code",), ratios=(0.0, 0.5, 1.0), steps=(50, 100, 200))
     mixtures = [column for column in points if column.startswith("mixture.")]
     points = points.reindex(columns=[*COLUMNS, *mixtures]).assign(study="kept", tokens=0, model="m")
-    _write(points, kept / "points.parquet", 0.999)
+    _write(points, kept / "points.parquet")
     words = ["tables.names=[dcpt-10]", "tables.from_step=1"]
     assert run(["tables", f"points={kept}/points.parquet", *words]) == 0, capsys.readouterr().err
     printed = (kept / "tables.md").read_text()
