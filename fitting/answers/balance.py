@@ -55,8 +55,8 @@ def balance(
     model, which starts from a rate of 0 (app. G). `loss_potential`: None as `pretraining` has it; free only for laws
     that read s2_pretrain. `replay`: None for laws that read no r; else r is replay for `pretrain` and 1 - replay for
     `domain`. `shape`, steps -> (steps,) rates of a schedule whose peak is 1. `pretrain_at`, `domain_at`: further
-    columns that a law reads (rho, loss_before, N, s1_pretrain). Intervals of the design are
-    over paired bootstrap draws of both fits.
+    columns that a law reads (rho, loss_before, N, s1_pretrain). Intervals of the design are over paired
+    bootstrap draws of both fits.
 
     `values`: the design, and change = weight * dL_pretrain + (1 - weight) * dL_domain, from before the run to its end
     (which eq. 5 minimises; with a free loss potential that would favour a worse start). `predicted`: pretrain, domain.

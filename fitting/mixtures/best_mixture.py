@@ -55,7 +55,7 @@ def best_mixture(
     token. `high`, corpus -> largest weight. `at`, corpus -> further columns that its law reads at the end of the run
     (N, D, s1 …). `longer`, corpus -> how its loss changes from the length of the runs that `fits` saw to that of the
     run that is asked about, for laws that know no length. `average`: "loss", or "perplexity" for the mean of exp(loss).
-    Intervals of the shares are over the bootstrap draws of the fits, paired where fits had the same runs and seed.
+    Intervals of the weights are over the bootstrap draws of the fits, paired where fits had the same runs and seed.
 
     `values`: corpus -> weight, and "mean" -> the weighted mean. `predicted`: corpus -> loss. `status`: the limits and
     the largest weights that hold the answer; "infeasible" where no mixture keeps the limits, and the shares are then
