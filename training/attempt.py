@@ -59,9 +59,6 @@ class AttemptRecord(TypedDict, total=False):
     packages: dict[str, str]
     git: str
     engine: str
-    shape: str
-    measured: dict[str, int]
-    seconds: float
     precision: str
     device: str
     parallel: str

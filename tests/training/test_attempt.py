@@ -83,6 +83,12 @@ def test_a_damaged_record_is_read_past(tmp_path, left):
     attempt.end(0)
 
 
+def test_keys_of_an_earlier_version_are_left_out(tmp_path):
+    (tmp_path / "attempts").mkdir()
+    (tmp_path / "attempts" / "001.json").write_text('{"attempt": 1, "engine": "eager", "measured": {"eager": 9}}')
+    assert attempts(tmp_path) == [{"attempt": 1, "engine": "eager"}]
+
+
 def test_attempts_are_sorted_as_numbers(tmp_path):
     (tmp_path / "attempts").mkdir()
     for number in (998, 999, 1000, 1001):
