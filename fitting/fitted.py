@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -263,7 +264,7 @@ class Fit:
 
     def to_json(self) -> str:
         """The whole fit with its bootstrap draws as one line of JSON; floats are exact."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in UNSAVED}
+        plain = {name: getattr(self, name) for name in saved_fields()}
         plain["profiles"] = {name: asdict(one) for name, one in self.profiles.items()}
         arrays = {name: value.tolist() for name, value in plain.items() if isinstance(value, np.ndarray)}
         return json.dumps({"schema": SCHEMA, **plain, **arrays, "own": self.own_law is not None})
@@ -303,6 +304,12 @@ class Fit:
 ERRORS_PER_DRAW = 10
 UNITS = {"N": " billion parameters", "D": " billion tokens"}
 UNSAVED = ("residuals", "optimum", "schedules", "own_law")
+
+
+def saved_fields() -> dict[str, Any]:
+    """Name -> type of each field of a fit that `Fit.to_json` writes, arrays as lists."""
+    arrays = {"draws": list[list[float]], "run_errors": list[float], "point_errors": list[float]}
+    return {f.name: arrays.get(f.name, f.type) for f in fields(Fit) if f.name not in UNSAVED}
 
 
 def interval_of(predicted: np.ndarray, errors: np.ndarray, scale: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

@@ -8,13 +8,12 @@ import itertools
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NotRequired
 
 import numpy as np
 import pandas as pd
-from typing_extensions import TypedDict
 
 from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, fit_shared, folds, held_out, law_weights
+from fitting.fitted import saved_fields
 from fitting.law_average import AVERAGE, LEAST_LOSS, laws_that_count
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
@@ -33,44 +32,13 @@ HELD_OUT = ("run", "step", "predicted", "measured", "relative_error", "law", "co
 """Columns of held_out.parquet."""
 POINTS = "fits/points.txt"
 """Holds `points_digest` of the points that the fits have read."""
-Numbers = dict[str, float]
-
-
-class ProfileFile(TypedDict):
-    """What it holds of the profile of a parameter."""
-
-    values: list[float]
-    roots: list[float]
-    freedom: float
-    closed: tuple[bool, bool]
-
-
-class FitFile(TypedDict):
-    """What a file of a fit holds, as `Fit.to_json` writes it."""
-
-    law: str
-    params: Numbers
-    metrics: Numbers
-    objective: float
-    n_points: int
-    n_runs: int
-    ranges: dict[str, tuple[float, float]]
-    columns: list[str]
-    unknown: list[str]
-    fixed: list[str]
-    prior_shares: Numbers
-    constants: Numbers
-    profiles: dict[str, ProfileFile]
-    seed_noise: float | None
-    warnings: list[str]
-    draws: list[list[float]]
-    run_errors: list[float]
-    point_errors: list[float]
-    scale: float
-    reach: NotRequired[list[tuple[float, float]]]
-    growth: NotRequired[list[float]]
-    held_out: NotRequired[Numbers]
-    unseen: NotRequired[float]
+_LATER = ("reach", "growth", "held_out", "unseen")
+"""Keys that a file of an earlier version lacks."""
+_FitFile = dataclasses.make_dataclass(
+    "_FitFile",
+    [(name, kind, None) if name in _LATER else (name, kind) for name, kind in saved_fields().items()],
+    kw_only=True,
+)
 
 
 def fit_all(
@@ -177,7 +145,7 @@ def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
             continue
         for corpus, path in paths.items():
             try:
-                read_record(path, FitFile)
+                read_record(path, _FitFile)
                 fits[corpus][name] = Fit.from_json(read_text(path))
             except FileError as error:
                 raise StudyError(f"{error}; run cptlaw fit again") from None
