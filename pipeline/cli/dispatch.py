@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,12 +12,15 @@ from typing import TextIO
 from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
 from pipeline.launch.exit_codes import exit_code_of
 from pipeline.question.messages import ConfigError, MissingError
-from pipeline.show.console import LineConsole
+from pipeline.show.console import LineConsole, is_closed
 from training.run import Exit
 
 
 def run_verb(verb: str, words: list[str], debug: bool, loaded: Callable[[], object]) -> int:
-    """Exit code of a verb; an error is a line on stderr. `loaded` is called before anything is written."""
+    """Exit code of a verb; an error is a line on stderr. `loaded` is called before anything is written.
+
+    Raises BrokenPipeError: the reader of the output has gone.
+    """
     try:
         if verb == "completion":
             import_module("pipeline.cli.hydra_options").complete(words[1:])
@@ -38,8 +40,8 @@ def run_verb(verb: str, words: list[str], debug: bool, loaded: Callable[[], obje
             more = [print_json or (lambda content: None)] if "--json" in VERBS[verb].options else []
             return int(module.carry_out([word for word in words if word != "--json"], LineConsole(), *more))
     except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
-            return Exit.RUN_ME_AGAIN
+        if isinstance(error, BrokenPipeError) and is_closed(sys.stdout):
+            raise
         if isinstance(error, MissingError):
             error = import_module("pipeline.cli.verbs").with_first_step(error)
         known = exit_code_of(error)
@@ -59,16 +61,6 @@ def _print_help(verb: str, words: list[str]) -> Exit:
     else:
         module.print_keys(verb, words)
     return Exit.DONE
-
-
-def _is_closed(output: TextIO) -> bool:
-    """Whether the reader of the output has closed it, as `| head` does; the rest of the output is then dropped."""
-    try:
-        output.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
-        return True
-    return False
 
 
 def _print_json(output: TextIO, content: object) -> None:

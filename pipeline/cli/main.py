@@ -22,7 +22,15 @@ def main() -> None:
     try:
         # Then as Ctrl-C: runs save their state, and the exit code is 75.
         code = run(sys.argv[1:], loaded=interrupt_on_signals)
+        sys.stdout.flush()
     except KeyboardInterrupt:  # a second signal
+        code = 75
+    except BrokenPipeError:
+        # Of `cptlaw ... | head`, which has read enough.
+        if not import_module("pipeline.show.console").is_closed(sys.stdout):
+            raise
+        # What is left of the output is dropped.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 75
     ignore_signals()
     sys.exit(code)

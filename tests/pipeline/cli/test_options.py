@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,22 @@ def test_json_alone_is_on_standard_output(study: tuple[Study, Question], tmp_pat
     assert "allowed: cptlaw plan, status, fit, recommend, predict, confirm, follow" in refused(
         ["report", folder, "--json"], capsys, 2
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [("--help", ""), ("status STUDY", ""), ("status STUDY --json", ""), ("status STUDY --json", "1")],
+)
+def test_a_reader_that_goes_away_ends_a_verb_quietly(words: str, unbuffered: str, study) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    named = [str(study[0].folder) if word == "STUDY" else word for word in words.split()]
+    command = [sys.executable, "-m", "pipeline.cli.main", *named]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    shown = [line for line in done.stderr.splitlines() if not line.startswith("next: ")]
+    assert (done.returncode, shown) == (75, [])
 
 
 def test_the_options_of_hydra(study: tuple[Study, Question], capsys) -> None:
