@@ -31,6 +31,7 @@ from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, writ
 from pipeline.question.data import same_texts
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.show.conclusion import conclusion_of
 from pipeline.show.report.pages import write_pages
 from pipeline.show.tables import cost_table
 from pipeline.show.terminal import answer_items, print_items, shown
@@ -261,6 +262,20 @@ def step_after(verb: str, context: Context) -> str:
         if name == shown or not done.get(name, STEPS[name].is_done)(context):
             return name
     return ""
+
+
+def next_command(verb: str, context: Context, when_done: Sequence[str]) -> list[str]:
+    """The command to give after a verb, verb and words; `when_done`: where no step is left.
+
+    Where the answer is not known it is the one that `Conclusion.remedy` names first. A rehearsal, whose answer says
+    nothing, takes its steps all the same.
+    """
+    step, question = step_after(verb, context), context.question
+    known = question.rehearsal or question.goal_kind.many_domains
+    # What comes before the confirmation may give the answer yet.
+    if step in ("confirm", "report", "") and not known and (command := conclusion_of(context).command):
+        return [*command]
+    return [step, str(context.study.folder)] if step else [*when_done]
 
 
 def steps_between(first: str, last: str) -> list[str]:

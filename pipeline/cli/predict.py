@@ -25,7 +25,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.overrides import key_and_value
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
-from pipeline.steps import step_after
+from pipeline.steps import next_command
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
@@ -144,8 +144,8 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     items = [question.marked(f"{run}: by {laws_used(laws.law)}"), *tables, *lines, *_newer_lines(context)]
     # Of the study's own question, which the keys here do not change.
     own = context_of(question_of_study(Path(folders[0]), []))
-    step = step_after("recommend" if Recommendation.path(own.study).exists() else "fit", own)
-    command = [step, folders[0]] if step else ["export", folders[0], *EXPORT]
+    verb = "recommend" if Recommendation.path(own.study).exists() else "fit"
+    command = next_command(verb, own, ["export", folders[0], *EXPORT])
     print_items([*items, *([f"next: cptlaw {shlex.join(command)}"] if is_known else [])], console)
     asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
     answered = {"peak": peak, "laws": {**laws.law}, "losses": rows, "horizon": horizon}

@@ -37,9 +37,9 @@ from pipeline.steps import (
     STEPS,
     answered_questions,
     go_on,
+    next_command,
     planned_now,
     print_answer,
-    step_after,
     steps_between,
 )
 from pipeline.study.context import Context, context_of
@@ -124,13 +124,13 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
             progress = f"cptlaw train {folder} shows their progress, and ends when all runs are done"
             console.print(f"running now: {running}; {progress}", highlight=False, soft_wrap=True)
         elif code == Exit.DONE and not _is_queued(verb, context):
-            step = step_after(ended.get(verb, verb), context)
-            on_words = step in ("prepare", "plan") and folder not in words
-            command = [step, *(words if on_words else [folder])] if step else ["export", folder, *EXPORT]
-            if verb == "prepare" and on_words:
-                refused = refused_by_plan(context, goal_of(question).runs(estimate(question)))
-                command = [step, *with_fewer_steps(words, refused)]
-            if question.rehearsal and not step:
+            command = next_command(ended.get(verb, verb), context, ["export", folder, *EXPORT])
+            if command[0] in ("prepare", "plan") and folder not in words:
+                refused = (
+                    refused_by_plan(context, goal_of(question).runs(estimate(question))) if verb == "prepare" else []
+                )
+                command = [command[0], *with_fewer_steps(words, refused)]
+            if question.rehearsal and command[0] == "export":
                 real = [word for word in words if not word.startswith("rehearsal")]
                 if not real or folder in words:
                     console.print("next: the words that were rehearsed, without rehearsal=true", highlight=False)

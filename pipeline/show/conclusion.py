@@ -38,6 +38,8 @@ class Conclusion:
     """How many measured losses are inside their intervals."""
     remedy: str = ""
     """What would tell, a sentence; empty where the answer is known."""
+    command: tuple[str, ...] = ()
+    """Verb and words of the command that `remedy` names first; empty: it names none."""
     is_outdated: bool = False
     """Whether the answer is of other points or another question."""
 
@@ -60,7 +62,7 @@ def conclude(context: Context, answer: Recommendation | None, confirmation: Conf
 
 
 def _conclude(context: Context, answer: Recommendation | None, confirmation: Confirmation | None) -> Conclusion:
-    domain, study = context.question.corpora.domain, _words(context)
+    domain, study = context.question.corpora.domain, shlex.join(_words(context))
     if answer is None:
         return Conclusion(f"which {domain_ratio_of(domain)}? No recommendation yet", False)
     if why := goal_of(context.question).outdated(context, answer):
@@ -86,8 +88,8 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
     if found and is_open and not unknown and (unknown := found.too_wide):
         verdict = f"{NOT_CONFIRMED}: the prediction is too wide"
     if line := unknown or (found.failure if found else ""):
-        remedy = _remedy(context, answer, ratio_unknown, bool(found))
-        return Conclusion(f"{line}{beside}", False, verdict, inside, f"What would tell: {remedy}.")
+        remedy, command = _remedy(context, answer, ratio_unknown, found.outcome.seeds if found else 0)
+        return Conclusion(f"{line}{beside}", False, verdict, inside, f"What would tell: {remedy}.", command)
     mixture = _mixed(answer, domain)
     others = [f"{percent(ratio)} {name}" for name, ratio in answer.mixture.items() if name != domain]
     headline = f"train {answer.target.model} on {' and '.join([mixture, *others])}"
@@ -150,26 +152,35 @@ def _flat(answer: Recommendation, domain: str) -> str:
     return f"the loss on {domain} hardly depends on it"
 
 
-def _words(context: Context) -> str:
+def _words(context: Context) -> list[str]:
     """The words that name a study, and of several domains the one that is asked about, to a command."""
     corpora = context.question.corpora
-    domain = [f"corpora.domain={corpora.domain}"] if corpora.domains else []
-    return shlex.join([str(context.study.folder), *domain])
+    return [str(context.study.folder), *([f"corpora.domain={corpora.domain}"] if corpora.domains else [])]
 
 
-def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, measured: bool) -> str:
-    study, kind = _words(context), context.question.goal_kind
-    if context.question.model.path == IMPORTED:
-        return f"runs nearer to {answer.target.model} at this length, brought by cptlaw import"
-    if kind.design_question:
+def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds: int) -> tuple[str, tuple[str, ...]]:
+    """What would tell, in words, and the command among them that comes first; `seeds`: of the confirmation runs."""
+    question, words = context.question, _words(context)
+    study = shlex.join(words)
+    if question.model.path == IMPORTED:
+        words = [f"name={question.name}", f"studies={question.studies}"]
+        return f"runs nearer to {answer.target.model} at this length, brought by cptlaw import", (
+            "import",
+            "LOG",
+            *words,
+        )
+    if question.goal_kind.design_question:
         narrower = f"cptlaw refine {study} trains the runs that should narrow it most, and answers again"
-        if measured or is_followed(context.study, context.question):
-            return narrower
+        refine = ("refine", *words)
+        if seeds or is_followed(context.study, question):
+            return narrower, refine
         if ratio_unknown:
-            ratio = _mixed(answer, context.question.corpora.domain)
-            return f"{narrower}; cptlaw confirm {study} measures the losses of {ratio} alone"
-        return f"cptlaw confirm {study} measures it; cptlaw refine {study} trains one more round of runs for the fit"
-    return f"a smaller and a larger model in ladder, or cptlaw confirm {study} confirm.seeds=3"
+            ratio = _mixed(answer, question.corpora.domain)
+            return f"{narrower}; cptlaw confirm {study} measures the losses of {ratio} alone", refine
+        more = f"cptlaw refine {study} trains one more round of runs for the fit"
+        return f"cptlaw confirm {study} measures it; {more}", ("confirm", *words)
+    sizes, more = "a smaller and a larger model in ladder", ("confirm", *words, "confirm.seeds=3")
+    return (f"cptlaw {shlex.join(more)}, or {sizes}", more) if seeds < 3 else (sizes, ())
 
 
 class _Measured:

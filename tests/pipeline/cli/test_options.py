@@ -199,6 +199,11 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
     (copy / "confirmation.json").rename(kept := copy / "kept.json")
     assert step_after("report", context) == "confirm"
     kept.rename(copy / "confirmation.json")
+    # What would tell an answer that is not known leads, in place of its report.
+    known = (copy / "recommendation.json").read_text()
+    (copy / "recommendation.json").write_text(known.replace('"identified": true', '"identified": false'))
+    assert following("status") == following("cancel") == f"next: cptlaw refine {copy}"
+    (copy / "recommendation.json").write_text(known)
     for file, verb in (("confirmation.json", "confirm"), ("recommendation.json", "fit"), ("points.parquet", "collect")):
         (copy / file).unlink()
         assert following("status") == f"next: cptlaw {verb} {copy}"

@@ -114,6 +114,7 @@ def test_the_headline_says_what_is_known(
     asked = not known.is_known and "no mixture" not in start
     first = "confirm" if losses is None and start.startswith("whether") else "refine"
     assert known.remedy.startswith(f"What would tell: cptlaw {first}") == asked
+    assert known.command == ((first, *known.command[1:]) if asked else ())
     assert ("cptlaw confirm" in known.remedy) == (asked and losses is None)
 
 
@@ -209,4 +210,5 @@ def test_a_size_that_is_not_known_is_said(tmp_path: Path) -> None:
     answer = _answer(question, identified=False, optimum=size, low=0.5, high=0.5)
     known = conclude(Context(question, Study(tmp_path)), answer, None)
     assert known.headline == "the best model for code is not known yet: 90% interval of its size 100 k to 200 k"
-    assert "ladder" in known.remedy
+    assert known.remedy.endswith(" confirm.seeds=3, or a smaller and a larger model in ladder.")
+    assert known.command == ("confirm", *known.command[1:-1], "confirm.seeds=3")
