@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from pipeline.question.messages import ConfigError
-from pipeline.question.schema import ModelConfig
+from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.context import Context
 from training.corpora.hub import hub_reason
 from training.corpora.locations import first_line
@@ -16,10 +16,13 @@ TOKENIZER_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 MODEL_FILES = (*TOKENIZER_FILES, "*.safetensors")
 
 
-def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, end_of_text: int) -> Architecture:
+def configuration_of(
+    model: ModelConfig, vocabulary: int, sequence_length: int, end_of_text: int, key: str = "model.path"
+) -> Architecture:
     """The architecture's fields under their names in transformers, from a directory or from a configured shape.
 
-    `vocabulary` counts the token ids of the tokenizer; `end_of_text` is the id between documents.
+    `vocabulary` counts the token ids of the tokenizer; `end_of_text` is the id between documents; `key` names the
+    directory in messages.
 
     Raises:
         SpecError: a directory without config.json or weights, or an unavailable hub name.
@@ -28,7 +31,7 @@ def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, 
     if model.path:
         from training.model import read_model_directory
 
-        return read_model_directory(directory_of(model))[0]
+        return read_model_directory(directory_of(model, key))[0]
     if model.vocab_size is not None and model.vocab_size < vocabulary:
         allowed = f"{vocabulary} or more (the tokenizer's size), or null"
         raise ConfigError([f"model.vocab_size: {model.vocab_size}; allowed: {allowed}"])
@@ -92,9 +95,14 @@ def separator_is_first(context: Context) -> bool:
     return separator is not None and separator == begin != end
 
 
-def directory_of(model: ModelConfig) -> Path:
+def directory_key(model: ModelConfig, question: Question) -> str:
+    """The key that gives the directory of a model of the question."""
+    return "model.path" if model.path == question.model.path else "ladder"
+
+
+def directory_of(model: ModelConfig, key: str = "model.path") -> Path:
     """The local Hugging Face directory of a model: its path, or the hub's snapshot, whose folder name is the commit."""
-    return hub_directory("model.path", model.path or "", model.revision, MODEL_FILES)[0]
+    return hub_directory(key, model.path or "", model.revision, MODEL_FILES)[0]
 
 
 def is_hub_name(name: str) -> bool:

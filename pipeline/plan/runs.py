@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 
-from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, separator_is_first, with_rope_theta
+from pipeline.plan.model_shape import (
+    configuration_of,
+    directory_key,
+    directory_of,
+    objective_of,
+    separator_is_first,
+    with_rope_theta,
+)
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.data import data_folder
 from pipeline.question.design import with_peak
@@ -200,7 +207,7 @@ def shape_of(context: Context, model: ModelConfig) -> Architecture:
     lengths += [part.sequence_length for part in (question.pretrain, question.continual, question.target)]
     # A mask token outside the tokenizer's vocabulary takes one more row.
     rows = max(manifest.vocabulary, objective_of(context).mask_token + 1)
-    return configuration_of(model, rows, max(length or 0 for length in lengths), end)
+    return configuration_of(model, rows, max(length or 0 for length in lengths), end, directory_key(model, question))
 
 
 def _plain(mixture: Mapping[str, Fraction]) -> dict[str, str]:
@@ -228,13 +235,14 @@ def _initial_weights(
     if parent is None and not context.manifest.tokenizer and published_shape(model.path):
         return shape_of(context, model), Initial("directory", fingerprint="not fetched"), str(model.path), 0.0
     if parent is None:
-        directory = directory_of(model)
+        key = directory_key(model, context.question)
+        directory = directory_of(model, key)
         shape, fingerprint = _read_directory(directory, tuple(file.stat().st_mtime_ns for file in directory.glob("*")))
         rows = shape.get("vocab_size")
         # Before prepare the number of token ids is not known.
         manifest = context.manifest
         if manifest.tokenizer and rows and (problem := vocabulary_problem(manifest.vocabulary, rows)):
-            raise ConfigError([f"model.path: {model.path}: {problem}"])
+            raise ConfigError([f"{key}: {model.path}: {problem}"])
         return shape, Initial("directory", fingerprint=fingerprint), str(directory), 0.0
     step = transfer or parent.spec.steps
     initial = Initial("run", run=parent.spec.hash, step=step)

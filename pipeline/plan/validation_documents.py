@@ -59,7 +59,7 @@ def model_directories(name: str) -> list[Path]:
     """
     study = Study(Path(name))
     if not study.plan_file.exists():
-        return [directory_of(ModelConfig(name="validation", path=name))]
+        return [directory_of(ModelConfig(name="validation", path=name), "validation.models")]
     runs = [run for run in study.read_plan() if run.role == "pretrain"]
     last = [study.runs / run.name / "checkpoints" / f"step-{run.spec.steps}" for run in runs]
     complete = [directory for directory in last if (directory / "config.json").exists()]

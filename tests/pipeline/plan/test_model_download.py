@@ -352,9 +352,10 @@ def test_a_ladder_may_be_of_base_models(brought: Path, texts: Path, tmp_path: Pa
     for name, line in {
         "hf": "ladder: 'hf' needs a path; give the directory or hub name, 'ladder=[ORG/NAME]'",
         "there": "or a hub name, ORG/NAME",
+        "./there": "ladder: ./there: no such folder; allowed: a Hugging Face directory, or a hub name",
         f"{smaller},{shutil.copytree(smaller, tmp_path / 'other' / 'smaller')}": "ladder: 2 models are called 'smalle",
     }.items():
-        assert line in refused(["plan", *words, f"ladder=[{name}]"], capsys, 2)
+        assert line in refused(["plan", *words, f"ladder=[{name}]"], capsys)
 
 
 def test_a_model_that_is_not_there_yet_says_how_to_get_it(texts: Path, tmp_path: Path, capsys) -> None:
