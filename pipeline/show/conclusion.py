@@ -36,6 +36,8 @@ class Conclusion:
     """Whether it is confirmed, in a few words."""
     inside: str = "no run at the recommended domain ratio has been compared"
     """How many measured losses are inside their intervals."""
+    why: str = ""
+    """How many losses are as predicted where the answer is not known all the same, and why, a sentence."""
     remedy: str = ""
     """What would tell, a sentence; empty where the answer is known."""
     command: tuple[str, ...] = ()
@@ -45,8 +47,8 @@ class Conclusion:
 
     @property
     def lines(self) -> list[str]:
-        """The headline and what would tell, as sentences."""
-        return [f"{self.headline[0].upper()}{self.headline[1:]}.", *([self.remedy] if self.remedy else [])]
+        """The headline, why it does not say more, and what would tell, as sentences."""
+        return [f"{self.headline[0].upper()}{self.headline[1:]}.", *filter(None, (self.why, self.remedy))]
 
 
 def conclusion_of(context: Context) -> Conclusion:
@@ -89,7 +91,8 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         verdict = f"{NOT_CONFIRMED}: the prediction is too wide"
     if line := unknown or (found.failure if found else ""):
         remedy, command = _remedy(context, answer, ratio_unknown, found.outcome.seeds if found else 0)
-        return Conclusion(f"{line}{beside}", False, verdict, inside, f"What would tell: {remedy}.", command)
+        why = found.why_not if found else ""
+        return Conclusion(f"{line}{beside}", False, verdict, inside, why, f"What would tell: {remedy}.", command)
     mixture = _mixed(answer, domain)
     others = [f"{percent(ratio)} {name}" for name, ratio in answer.mixture.items() if name != domain]
     headline = f"train {answer.target.model} on {' and '.join([mixture, *others])}"
@@ -233,6 +236,23 @@ class _Measured:
         changed, low, high = (side / row.before - 1 for side in (row.measured, row.low, row.high))
         increase = f"loss increase on {row.corpus}: {changed:+.2%}, predicted {low:+.2%} to {high:+.2%}"
         return f"{inside}, largest error {worst:.2%}; {increase}"
+
+    @property
+    def why_not(self) -> str:
+        """How many losses are as predicted, and why that does not confirm the answer, a sentence."""
+        inside = sum(row.inside for row in self.rows)
+        if inside < len(self.rows):
+            return f"{inside} of {len(self.rows)} measured losses are inside their 90% intervals."
+        held, row, tolerance = (
+            "All measured losses are inside their 90% intervals",
+            self.ends[self.general],
+            self.outcome.tolerance,
+        )
+        if tolerance is None:
+            return f"{held}, but they do not say where the loss on {self.outcome.corpus} is least."
+        low, high = (f"{side / row.before - 1:+.2%}" for side in (row.low, row.high))
+        wide = f"that of the loss on {row.corpus} is {low} to {high}, where {asked(tolerance)}"
+        return f"{held}, but {wide}: to lie inside does not confirm {self.ratio}."
 
     @property
     def losses(self) -> str:

@@ -96,8 +96,8 @@ def mean_errors_table(tested: pd.DataFrame) -> Table:
     return Table("mean relative error on points held out of the fit", columns, rows, note, left=2)
 
 
-def recommendation_table(content: Recommendation, question: Question) -> Table:
-    """The recommendation: domain ratio, predicted losses, what binds."""
+def recommendation_table(content: Recommendation, question: Question, is_known: bool = True) -> Table:
+    """The recommendation: domain ratio, predicted losses, what binds, which is no fact where nothing else is known."""
     domain, general = question.corpora.domain, question.corpora.general
     rows = []
     if content.mixture:
@@ -124,7 +124,7 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
         none = change.before == change.after
         ratios = "none" if none else f"{change.before:.2f} to {change.after:.2f}"
         rows.append([f"change at {change.at:.0%}", ratios, "" if none else f"{change.difference:+.4f} on {domain}"])
-    rows.append(["binding", content.binding, ""])
+    rows.append(["binding" if is_known else "binding, predicted", content.binding, ""])
     rows += [[f"average on {corpus}", weights_used(of, "\n"), ""] for corpus, of in content.weights.items() if of]
     target = content.target
     run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens"

@@ -27,7 +27,8 @@ def shown(content: object, context: Context | None = None) -> list[Table | str]:
             return [*([] if content.held_out is None else [mean_errors_table(content.held_out)]), *content.notes]
         case Recommendation() if context is not None:
             notes_of = [f"note: {line}" for line in content.warnings]
-            return [recommendation_table(content, context.question), *notes_of, *conclusion_of(context).lines]
+            known = conclusion_of(context)
+            return [recommendation_table(content, context.question, known.is_known), *notes_of, *known.lines]
         case Confirmation() if context is not None:
             table = confirmation_table(content.confirmations)
             return [table, content.outcome.sentence, *conclusion_of(context).lines]
@@ -55,7 +56,8 @@ def answer_items(context: Context) -> list[Table | str]:
         note = confirmation.outcome.sentence
     if confirmation is not None and not confirmation.is_of(content, question.corpora.domain):
         rows, note = [], "The confirmation runs are of another answer: run cptlaw confirm again."
-    table = answer_table(f"{title}; {content.binding}", content, rows, dict.fromkeys(content.law, ""), note)
+    binding = content.binding if known.is_known else f"by the prediction {content.binding}"
+    table = answer_table(f"{title}; {binding}", content, rows, dict.fromkeys(content.law, ""), note)
     return [known.lines[0], table, *known.lines[1:]]
 
 

@@ -17,6 +17,9 @@ from pipeline.show.tables import answer_table, candidates_table, confirmation_ta
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.number_format import laws_used, percent, quantity, weights_used
 
+_BINDING = {True: "Binding constraint", False: "Binding constraint, by the prediction alone"}
+"""What limits the answer, by whether it is known."""
+
 
 def study_page(evidence: Evidence) -> str:
     """The page as HTML."""
@@ -50,10 +53,10 @@ def answer_sentence(evidence: Evidence) -> str:
     predicted = " and ".join(f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items())
     ratio = evidence.domain_ratio
     mixture = f"{percent(ratio)} {evidence.domain} and {percent(1 - ratio)} {evidence.general}"
+    begins = f"Train {run} on" if known.is_known else " ".join([*known.lines[1:], f"Predicted for {run}:"])
     words = [
-        f"{f'Train {run} on' if known.is_known else f'{known.remedy} Predicted for {run}:'} {mixture}{peak} "
-        f"(90% interval of the domain ratio: {content.low:.1%} to {content.high:.1%}).",
-        f"{asked} Binding constraint: {content.binding}.",
+        f"{begins} {mixture}{peak} (90% interval of the domain ratio: {content.low:.1%} to {content.high:.1%}).",
+        f"{asked} {_BINDING[known.is_known]}: {content.binding}.",
         f"Losses predicted by {law}, nats per token: {predicted}.",
     ]
     if evidence.answered:
@@ -118,7 +121,7 @@ def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, 
         ("Cost", *spent(evidence, target), ""),
         ("Date", *dates(evidence), ""),
         ("Law", " and ".join(dict.fromkeys(content.law.values())), tested, ""),
-        ("Binding constraint", content.binding, _asked(evidence, content), ""),
+        (_BINDING[known.is_known], content.binding, _asked(evidence, content), ""),
     ]
 
 

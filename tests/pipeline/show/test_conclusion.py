@@ -123,6 +123,30 @@ def test_a_loss_outside_its_interval_is_in_the_headline(tmp_path: Path) -> None:
     assert known.headline.endswith("the loss on code is 3.0000, predicted 3.0100 to 3.1000; 2 of 4 losses as predicted")
 
 
+@pytest.mark.parametrize(
+    ("losses", "changes", "why"),
+    [
+        (
+            {0.5: [2.09], 0.3: [2.0]},
+            {"high": 0.51},
+            "All measured losses are inside their 90% intervals, but that of the loss on general is -0.50% to +9.50%, "
+            "where 3% is allowed: to lie inside does not confirm 50% code.",
+        ),
+        (MET, {"domain": FAR}, "2 of 4 measured losses are inside their 90% intervals."),
+        (
+            LOWER,
+            {"few": True, "domain": NARROW},
+            "All measured losses are inside their 90% intervals, but they do not say where the loss on code is least.",
+        ),
+        (MET, {}, ""),
+    ],
+)
+def test_what_holds_of_a_refuted_answer_is_said(losses: Any, changes: dict[str, Any], why: str, tmp_path: Path) -> None:
+    known = _conclusion(tmp_path, losses, **changes)
+    assert known.why == why
+    assert known.lines[1:] == [line for line in (why, known.remedy) if line]
+
+
 def _target(**keys: Any) -> dict[str, Any]:
     return {"target": dataclasses.replace(QUESTION.target, **keys)}
 

@@ -328,6 +328,10 @@ def _recommend_another_ratio(study):
     _edit(study, "recommendation.json", mixture={"general": 0.9, HOSTILE_CORPUS: 0.1}, goal=goal)
 
 
+def _find_no_optimum(study):
+    _edit(study, "recommendation.json", identified=False)
+
+
 def _warn_often(study):
     _edit(study, "recommendation.json", warnings=[f"D is beyond the points, {times} times" for times in range(2, 13)])
 
@@ -346,6 +350,11 @@ def _drop_a_model_from_the_plan(study):
             _recommend_another_ratio,
             ["The confirmation runs are of another domain ratio", "tolerance, +7%"],
             ["The confirmation run measured"],
+        ),
+        (
+            _find_no_optimum,
+            ["does not confirm", "What would tell: cptlaw refine", "Binding constraint, by the prediction alone"],
+            ["Binding constraint: "],
         ),
         (_warn_often, ["8 times", "more warnings", "7 times"], ["5 more warnings"]),
         (_drop_a_model_from_the_plan, ["qwen2-0.15m"], ["qwen2-0.05m"]),
