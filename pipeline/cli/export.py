@@ -1,6 +1,8 @@
 """cptlaw export: the recommended run of a study as the configuration of another trainer."""
 
+import contextlib
 import dataclasses
+import os
 import re
 import shlex
 import sys
@@ -15,8 +17,11 @@ from pipeline.cli.trainers.plan import OTHER_ANSWER, never_expressed, training_p
 from pipeline.cli.trainers.texts import loadable
 from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal, text_keys
 from pipeline.goals.registry import goal_of, question_of_study
+from pipeline.question.data import below
 from pipeline.question.messages import ConfigError, nearest, studies_beside
+from pipeline.question.schema import Question
 from pipeline.study.folder import study_of
+from training.corpora.locations import is_url
 from training.durable import write_whole
 from training.run import Exit
 
@@ -67,11 +72,14 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         goal_of(question), "keys", ()
     ):
         raise ConfigError([f"goal.domain_ratio with goal.kind={question.goal.kind}: {other}"])
-    plan = training_plan(question, study_of(question), int(counts["devices"]), int(counts["micro_batch"]))
     output = Path(own["output"]) if "output" in own else None
-    folder = output.with_name(f"{output.stem}-data") if output else None
+    folder = output.absolute().with_name(f"{output.stem}-data") if output else None
     apart = question.corpora.validation_ratio if without == "true" else None
-    plan, unread = loadable(plan, FORMATS[name].loader, folder, partial(print_line, console), apart)
+    if (of_paths := _folder_of_paths(question)) != Path.cwd():
+        question.studies = str(Path(question.studies).resolve())
+    with contextlib.chdir(of_paths):
+        plan = training_plan(question, study_of(question), int(counts["devices"]), int(counts["micro_batch"]))
+        plan, unread = loadable(plan, FORMATS[name].loader, folder, partial(print_line, console), apart)
     if folder and name == "llama-factory":
         plan = dataclasses.replace(plan, data_folder=str(folder.resolve()))
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,3 +107,15 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
     print(f"next: {line}", file=sys.stderr)
     return Exit.DONE
+
+
+def _folder_of_paths(question: Question) -> Path:
+    """The folder from which the relative paths of a study are found: this one, or one in which the study lies."""
+    here, studies = Path.cwd(), Path(question.studies).resolve()
+    sources = question.corpora.sources.values()
+    texts = [below(question.corpora.folder, source.path) for source in sources if source.path]
+    relative = [path for path in texts if not (is_url(path) or Path(path).is_absolute())] or [question.data]
+    around = [studies, *studies.parents]
+    # Elsewhere another text may have the same name.
+    folders = [here, *around] if here in around else [*around, here]
+    return next((folder for folder in folders if all(map(os.path.exists, map(folder.joinpath, relative)))), here)

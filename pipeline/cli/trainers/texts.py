@@ -107,7 +107,9 @@ def _difference(corpus: TrainerCorpus, loader: Loader, column: str, is_here: boo
         reasons = {"installed-python": "text of the installed Python is no file", "generated": "a model wrote its text"}
         return reasons.get(source.kind, ""), ""
     if not is_here:
-        return "" if path == IMPORTED else f"{path} is not on this machine, so its files were not checked", ""
+        whole_path = is_url(path) or Path(path).is_absolute()
+        where = "not on this machine" if whole_path else "neither here nor in a folder around the study"
+        return "" if path == IMPORTED else f"{path} is {where}, so its files were not checked", ""
     if corpus.dropped:
         return f"prepare left out {corpus.dropped:,} of its documents", ""
     folder = location(path).is_dir()

@@ -237,3 +237,29 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert "What would tell: cptlaw refine" in shown.err
     recommendation(mixture=None, target=target, binding="all too high").write(study)
     assert "no mixture meets the goal (all too high)" in refused(["export", folder, "format=trl"], capsys)
+
+
+def test_text_is_found_from_another_folder_than_that_of_plan(tmp_path: Path, monkeypatch, capsys) -> None:
+    names = ("general", "domain")
+    words = [f"studies={tmp_path / 'made/studies'}", "model=local", "model.path=org/base", "ladder=[]"]
+    texts = [f"corpora.sources.{name}.path={name}.jsonl" for name in names]
+    question = read_question(["experiment=own", *words, *texts])
+    study, batch = study_of(question), question.target.global_batch
+    study.folder.mkdir(parents=True)
+    (study.folder / "study.yaml").write_text(question_yaml(question))
+    target = RecommendedRun("local", 0.1, 600 * batch * question.sequence_length / 1e9, 600)
+    recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target).write(study)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+
+    def exported() -> list[str]:
+        assert run(["export", "../made/studies/own", "format=trl", "output=trl.yaml"]) == 0
+        return [one["data_files"] for one in yaml.safe_load(Path("trl.yaml").read_text())["datasets"]]
+
+    assert exported() == ["general.jsonl", "domain.jsonl"]
+    assert "note: domain: domain.jsonl is neither here nor in a folder around the study, so" in capsys.readouterr().err
+    for folder in ("made", "other"):
+        for name in names:
+            (tmp_path / folder / f"{name}.jsonl").write_text('{"text": "one"}\n')
+    assert exported() == [str(tmp_path / "made" / f"{name}.jsonl") for name in names]
+    assert "neither here" not in capsys.readouterr().err

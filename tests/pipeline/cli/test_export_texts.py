@@ -180,16 +180,16 @@ def test_a_trainer_loads_the_documents_that_cptlaw_reads(
 def test_what_cannot_be_written_is_said(sources: dict[str, Source], tmp_path: Path) -> None:
     corpora = (
         TrainerCorpus("general", sources["filtered"], 0.6, None, None),
-        TrainerCorpus("far", Source(path="far/law.jsonl"), 0.2, None, None),
+        TrainerCorpus("far", Source(path="/far/law.jsonl"), 0.2, None, None),
         TrainerCorpus("hub", Source("hub", name="org/web", min_characters=5), 0.2, None, None),
     )
     plan = dataclasses.replace(PLAN, corpora=corpora)
     loaded, missing = loadable(plan, FORMATS["trl"].loader, None, print)
-    assert [one.text for one in loaded.corpora] == ["TEXT-OF-general.jsonl", "far/law.jsonl", "org/web"]
+    assert [one.text for one in loaded.corpora] == ["TEXT-OF-general.jsonl", "/far/law.jsonl", "org/web"]
     assert missing == [
         "general: the filters where are cptlaw's; give output=FILE, and cptlaw writes its documents to a .jsonl file "
         "beside that; else write them yourself to TEXT-OF-general.jsonl, which the configuration names",
-        "far: far/law.jsonl is not on this machine, so its files were not checked",
+        "far: /far/law.jsonl is not on this machine, so its files were not checked",
         "hub: the filters min_characters are cptlaw's",
     ]
     folder = dataclasses.replace(corpora[1], source=Source(path=str(tmp_path / "texts" / "flat")))
