@@ -71,7 +71,7 @@ def test_rounds_of_two_machines_a_kill_an_answer_and_one_more_round(words: list[
     capsys.readouterr()
     assert run(["refine", str(study.folder)]) == 0
     said = capsys.readouterr().out
-    for part in ("confirmation runs are points for the fit now", "before: domain ratio", "now:    domain ratio"):
+    for part in ("confirmation runs are points for the fit now, at ", "before: domain ratio", "now:    domain ratio"):
         assert part in said
     more = read_rounds(study)
     assert more[: len(rounds)] == rounds

@@ -17,6 +17,8 @@ CONFIRMATION = "confirmation"
 """Reason of a round in which finished confirmation runs became points for the fit."""
 _WIDEST = 0.5
 """Half of all domain ratios: a law that knows next to nothing of the answer gives more."""
+_LITTLE = 0.9
+"""Runs after which more than this part of the half-width is expected to be left narrow it little."""
 _REMEDY = "delete the file to choose anew, the finished runs are kept"
 
 
@@ -87,7 +89,17 @@ class DesignRound:
         if self.stop:
             rounds = self.round - 1
             return f"after {rounds} round{'s' * (rounds != 1)}: {cost}; {known}; {self.stop}"
-        return f"round {self.round}: {cost}; {known}; next: {self.next_runs()}"
+        return f"round {self.round}: {cost}; {known}; next: {self.next_runs()}{self._why()}"
+
+    def _why(self) -> str:
+        """Why runs that were asked for may be far from the answer, and that they tell little of it; empty otherwise."""
+        if not (self.more and self.chosen):
+            return ""
+        expected, before = self.chosen[-1].half_width, self.half_width
+        why = "; by the laws these, near the answer or far from it, narrow it most for their cost"
+        if expected and before and expected > _LITTLE * before:
+            why += ", but little: what is left is how well the laws hold, which cptlaw confirm measures"
+        return why
 
     def next_runs(self) -> str:
         """The chosen runs, and the half-width that is expected after them."""

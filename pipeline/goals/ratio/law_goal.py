@@ -144,7 +144,9 @@ class LawGoal(Goal):
             return ""
         learned = add_confirmation_runs(context)
         added = next_round(context, more=True)
-        lines = [f"{len(learned)} confirmation runs are points for the fit now"] if learned else []
+        at = dict.fromkeys(percent(float(Fraction(run.spec.mixture[context.corpora[1]]))) for run in learned)
+        count = f"{len(learned)} confirmation runs are points for the fit now"
+        lines = [f"{count}, at {' and '.join(at)} {context.corpora[1]}"] if learned else []
         return "\n".join([*lines, *([added.line()] if added else [])])
 
     def fit(self, context: Context, log: Log) -> FitSummary:

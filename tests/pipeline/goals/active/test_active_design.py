@@ -171,7 +171,10 @@ def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Context
     named = most_telling(setting)
     assert history_file(study).read_bytes() == before
     found = next_round(setting, more=True)
-    assert found.line().endswith(f"next: {named}")
+    assert f"next: {named}; by the laws these, near the answer or far from it, narrow it most" in found.line()
+    known = dataclasses.replace(found, half_width=1.05 * (found.chosen[-1].half_width or 0.0))
+    assert known.line().endswith("but little: what is left is how well the laws hold, which cptlaw confirm measures")
+    assert "by the laws" not in dataclasses.replace(known, more=False).line()
     assert named.startswith(f"{found.chosen[0].model} at {found.chosen[0].domain_ratio:g} for ")
 
 
