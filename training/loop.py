@@ -71,8 +71,7 @@ def train(
         CorpusError, SpecError: input missing or not fitting.
     """
     rates = learning_rates(spec.schedule, spec.steps, spec.learning_rate_before)
-    evaluated = set(evaluation_steps(spec.evaluation, spec.steps))
-    kept = {*execution.checkpoints, spec.steps}
+    evaluated, kept = {*evaluation_steps(spec.evaluation, spec.steps)}, {*execution.checkpoints, spec.steps}
     micro_batch = execution.parallel.micro_batch(spec.global_batch, execution.micro_batch)
     predictions = spec.objective.predictions(spec.sequence_length)
     stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in spec.corpora.items()}
@@ -80,47 +79,28 @@ def train(
 
     devices, saved = _restored(spec, folder, start, network, losses, execution.parallel, group)
     finished = in_state = done = step_of(saved) if saved is not None else 0
-    group.broadcast(states.drop_later_states, folder, done)
-    # The evaluation at the step of the state may be incomplete: it is repeated, and gives the same bytes.
-    points = folder / "points.jsonl"
-    group.broadcast(cut_lines, points, done)
-
-    batches = training_batches(stores, spec, done + 1, group)
     domains = None
     if reference is not None:
         read = training_corpora(stores, spec, done + 1)
         domains = GroupDro(spec, folder, reference, read, group, done, states.load_state_extra(saved))
     weigh = domains and domains.weighed
-    telemetry = Telemetry(folder, spec, log, group)
-    gradient_norm, last_save, last_metrics = 0.0, time.monotonic(), time.monotonic()
-    metrics_due = state_due = False
     # A gradient that was not finished is dropped; other processes and weights of domains have counted it.
     alone = group.count == 1 and domains is None
-    at_once = partial(answering, at_once=alone)
-    passing = partial(check, at_once=False)
-    with contextlib.ExitStack() as at_end:
-        at_end.enter_context(answering(patient=not alone))
-        if alone:
-            at_end.enter_context(_answering_within_steps(devices))
-        at_end.callback(devices.release)
-        writers = at_end.enter_context(group.apart()) if devices.sharded else ALONE
-        writer = at_end.enter_context(StateWriter(folder, execution.keep_last, execution.kept_states, writers))
-
-        def save_state(step: int) -> None:
-            telemetry.read_losses()  # No state of a bad step is saved.
-            # The first process waits for the files of all, and its error is that of all.
-            group.broadcast(writer.wait)
-            writer.write(step, states.held_state(devices, group, domains and domains.tensors()))
-
+    at_once, passing = partial(answering, at_once=alone), partial(check, at_once=False)
+    telemetry = Telemetry(folder, spec, log, group)
+    batches = telemetry.timed(training_batches(stores, spec, done + 1, group))
+    gradient_norm, last_save, metrics_due, state_due = 0.0, time.monotonic(), False, False
+    with (
+        _in_use(devices, group, alone) as writers,
+        StateWriter(folder, execution.keep_last, execution.kept_states, writers) as writer,
+    ):
+        save_state = partial(_save_state, writer, telemetry, devices, domains, group)
         try:
             for step in range(done, spec.steps + 1):
                 if step > done:
-                    clocks = _is_due(METRICS_MINUTES, last_metrics), _is_due(execution.resume_minutes, last_save)
-                    metrics_due, state_due = passing(*clocks)
-                    wait_start = time.perf_counter()
-                    micros = next(batches).split(micro_batch)
-                    telemetry.waited(time.perf_counter() - wait_start)
-                    local_loss = 0.0
+                    state_due = 0 < 60 * execution.resume_minutes <= time.monotonic() - last_save
+                    metrics_due, state_due = passing(telemetry.minutes >= METRICS_MINUTES, state_due)
+                    micros, local_loss = next(batches).split(micro_batch), 0.0
                     for number, micro in enumerate(micros, start=1):
                         with devices.accumulate(number == len(micros)), at_once():
                             local_loss += devices.gradient(micro, spec.global_batch * predictions, weigh)
@@ -134,19 +114,17 @@ def train(
 
                 if step in evaluated:
                     telemetry.read_losses()
-                    results = {}
+                    results: dict[str, Validation] = {}
                     for corpus, windows in validation.items():
                         with at_once():
                             result = evaluate(devices.evaluation, windows, predictions, micro_batch, passing, group)
                         results[corpus], telemetry.validation[corpus] = result, result.loss
                     lines = _points(spec, step, results, rates)
                     check()
-                    group.broadcast(append_flushed, points, lines)
+                    group.broadcast(append_flushed, folder / "points.jsonl", lines)
 
-                noted = metrics_due or step % execution.metrics_every == 0 or step == spec.steps
-                if step > done and noted:
+                if step > done and (metrics_due or step % execution.metrics_every == 0 or step == spec.steps):
                     telemetry.write(step, rates[step - 1], float(gradient_norm))
-                    last_metrics = time.monotonic()
 
                 if step in kept:
                     telemetry.read_losses()
@@ -155,14 +133,10 @@ def train(
                     full = None if devices.whole else weights.full_weights(devices, group.first)
                     group.broadcast(weights.save_weights, folder, step, network, manifest.tokenizer_path, full)
 
-                regular = execution.resume_every and step % execution.resume_every == 0
-                regular = step < spec.steps and (regular or state_due)
-                if step > done and (regular or step in execution.kept_states):
+                regular = state_due or (execution.resume_every and step % execution.resume_every == 0)
+                if step > done and (step in execution.kept_states or (regular and step < spec.steps)):
                     check()
                     save_state(step)
-                    if group.device.type == "cpu":
-                        # The copies would lie beside the activations of the next step, in the same memory.
-                        group.broadcast(writer.wait)
                     in_state, last_save = step, time.monotonic()
         except StopRequestedError:
             answer_signal()
@@ -170,11 +144,6 @@ def train(
                 save_state(finished)
             group.broadcast(writer.wait)
             raise
-
-
-def _is_due(minutes: float, since: float) -> bool:
-    """Whether that many minutes, if any, have passed since a time, by this process' clock."""
-    return minutes > 0 and time.monotonic() - since >= 60 * minutes
 
 
 def _restored(
@@ -186,7 +155,10 @@ def _restored(
     parallel: Parallel,
     group: Group,
 ) -> tuple[Devices, Path | None]:
-    """Place the model on its devices with the weights to go on from; returns also the run's newest state, if any."""
+    """Place the model on its devices with the weights to go on from, and drop what was written after them.
+
+    Returns also the run's newest state, if there is one.
+    """
     saved = group.broadcast(resumable_state, spec, folder)
     state = saved
     if saved is None and start is not None and spec.initial.moments:
@@ -207,18 +179,40 @@ def _restored(
     devices = place_model(network, losses, spec, parallel, group)
     if state is not None:
         states.load_state_moments(state, devices)
+    done = step_of(saved) if saved is not None else 0
+    group.broadcast(states.drop_later_states, folder, done)
+    # The evaluation at the step of the state may be incomplete: it is repeated, and gives the same bytes.
+    group.broadcast(cut_lines, folder / "points.jsonl", done)
     return devices, saved
 
 
 @contextlib.contextmanager
-def _answering_within_steps(devices: Devices) -> Iterator[None]:
-    """Let signals be answered during the backward pass of a large model, which may be one call for a minute."""
-    with contextlib.ExitStack() as hooks:
-        if sum(value.numel() for value in devices.parameters.values()) > LONG_STEPS:
-            # Handlers run between instructions of Python: one for each gradient.
+def _in_use(devices: Devices, group: Group, alone: bool) -> Iterator[Group]:
+    """Answer signals within steps, where a process is `alone`; release the devices at the end.
+
+    Yields the processes that write a state together.
+    """
+    with contextlib.ExitStack() as at_end:
+        at_end.enter_context(answering(patient=not alone))
+        if alone and sum(value.numel() for value in devices.parameters.values()) > LONG_STEPS:
+            # The backward pass may be one call for a minute, and handlers run between instructions of Python: one for
+            # each gradient.
             for value in devices.parameters.values():
-                hooks.callback(value.register_post_accumulate_grad_hook(lambda _: None).remove)
-        yield
+                at_end.callback(value.register_post_accumulate_grad_hook(lambda _: None).remove)
+        at_end.callback(devices.release)
+        yield at_end.enter_context(group.apart()) if devices.sharded else ALONE
+
+
+def _save_state(
+    writer: StateWriter, telemetry: Telemetry, devices: Devices, domains: GroupDro | None, group: Group, step: int
+) -> None:
+    telemetry.read_losses()  # No state of a bad step is saved.
+    # The first process waits for the files of all, and its error is that of all.
+    group.broadcast(writer.wait)
+    writer.write(step, states.held_state(devices, group, domains and domains.tensors()))
+    if group.device.type == "cpu":
+        # The copies would lie beside the activations of the next step, in the same memory.
+        group.broadcast(writer.wait)
 
 
 def _points(spec: RunSpec, step: int, results: Mapping[str, Validation], rates: np.ndarray) -> str:

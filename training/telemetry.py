@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,9 +65,18 @@ class Telemetry:
             # This process may have trained a larger model before.
             torch.cuda.reset_peak_memory_stats(device)
 
-    def waited(self, seconds: float) -> None:
-        """Add time in which the devices waited for tokens."""
-        self._waited += seconds
+    @property
+    def minutes(self) -> float:
+        """Minutes since the last line."""
+        return (time.perf_counter() - self._since) / 60
+
+    def timed(self, batches: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+        """The batches; adds up how long the devices waited for each."""
+        since = time.perf_counter()
+        for batch in batches:
+            self._waited += time.perf_counter() - since
+            yield batch
+            since = time.perf_counter()
 
     def step(self, step: int, local_loss: torch.Tensor | float, rate: float) -> None:
         """Keep this process' part of a step's training loss; that of the step before is read, where it is alone.

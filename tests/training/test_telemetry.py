@@ -21,7 +21,7 @@ def telemetry(spec, tmp_path, warnings) -> Telemetry:
 def test_a_line_has_speed_and_ratio_to_the_peak(telemetry, spec, warnings, monkeypatch):
     telemetry._since, telemetry._flops_per_token, telemetry._peak = 0.0, 100.0, 1e6
     monkeypatch.setattr("training.telemetry.time.perf_counter", lambda: 2.0)
-    telemetry.waited(0.5)
+    telemetry._waited = 0.5
     for step in (1, 2, 3):
         telemetry.step(step, float(step), 1e-3)
     telemetry.write(3, learning_rate=1e-3, gradient_norm=0.5)
