@@ -49,7 +49,7 @@ def best_mixture(
 ) -> Answer:
     """The mixture of least weighted mean loss, with a fit for each corpus.
 
-    Parameters: `fits`, corpus -> fit of a law that reads the shares of all corpora (data-mixing), or of one that reads
+    Parameters: `fits`, corpus -> fit of a law that reads the weights of all corpora (data-mixing), or of one that reads
     r, the ratio of its corpus (dcpt, transfer-anchored); one for every corpus of the mixture. `value`, corpus -> its
     weight in the mean, 0 or more; None for 1 each. `limits`, corpus -> largest loss that it may come to, nats per
     token. `high`, corpus -> largest weight. `at`, corpus -> further columns that its law reads at the end of the run
@@ -58,7 +58,7 @@ def best_mixture(
     Intervals of the weights are over the bootstrap draws of the fits, paired where fits had the same runs and seed.
 
     `values`: corpus -> weight, and "mean" -> the weighted mean. `predicted`: corpus -> loss. `status`: the limits and
-    the largest weights that hold the answer; "infeasible" where no mixture keeps the limits, and the shares are then
+    the largest weights that hold the answer; "infeasible" where no mixture keeps the limits, and the weights are then
     those that exceed them least. `warnings`: where fits were asked beyond their runs.
 
     Raises PointsError for missing columns, and weights and limits of corpora that have no fit.
@@ -93,7 +93,7 @@ def best_mixture(
 
         def mean(weights: np.ndarray) -> np.ndarray:
             return sum(
-                (share * AVERAGES[average](of(name, weights)) for name, share in worth.items() if share),
+                (weight * AVERAGES[average](of(name, weights)) for name, weight in worth.items() if weight),
                 start=np.zeros(len(weights)),
             )
 
@@ -109,8 +109,8 @@ def best_mixture(
         solved({n: dict(zip(fit.params, fit.draws[i], strict=True)) for n, fit in fits.items()}, optimum.weights, i)
         for i in range(count)
     ]
-    shares = np.array([one.weights for one in drawn]).reshape(count, len(names))
-    values = {name: estimate(float(optimum.weights[j]), shares[:, j]) for j, name in enumerate(names)}
+    drawn_weights = np.array([one.weights for one in drawn]).reshape(count, len(names))
+    values = {name: estimate(float(optimum.weights[j]), drawn_weights[:, j]) for j, name in enumerate(names)}
     values["mean"] = estimate(optimum.loss, np.array([one.loss for one in drawn]))
 
     predicted, warnings = _predictions(fits, optimum.weights, ends, stretched)

@@ -74,7 +74,7 @@ class DDO:
 def ddo(
     losses,
     factors,
-    shares=None,
+    base_weights=None,
     *,
     names: Sequence[str] | None = None,
     tokens: float = 1.0,
@@ -87,11 +87,11 @@ def ddo(
 
     Parameters: `losses` (m, k), the loss (or perplexity) over all domains when domain j alone gets factors[k] times
     its base tokens, or (seeds, m, k) for intervals. `factors` (k,), above 0, three or more; one is 1, the base run,
-    whose loss is the same for all domains. `shares` (m,), weights of the base run, None for equal ones. `names` of the
-    domains, None for "0", "1" …. `tokens`: total of the base run, in any unit. Intervals are over `DRAWS` draws of the
-    mean of the seeds: multivariate Student t with seeds - 1 degrees of freedom.
+    whose loss is the same for all domains. `base_weights` (m,), those of the base run, None for equal ones. `names` of
+    the domains, None for "0", "1" …. `tokens`: total of the base run, in any unit. Intervals are over `DRAWS` draws of
+    the mean of the seeds: multivariate Student t with seeds - 1 degrees of freedom.
 
-    Raises PointsError for losses, factors or shares that cannot be used.
+    Raises PointsError for losses, factors or weights that cannot be used.
 
     Source: Kang et al. 2024, arXiv:2407.20177, algorithm 1, scaled as in the authors' code.
 
@@ -106,22 +106,22 @@ def ddo(
         raise PointsError(f"names = {', '.join(names)}: {m} different names are needed, one a domain")
     if not (np.isfinite(tokens) and tokens > 0):
         raise PointsError(f"tokens = {tokens:g} must be above 0: the total of the base run")
-    shares = _checked_shares(shares, m)
-    low, high = np.full(m, factors.min()), np.minimum(factors.max(), 1 / shares)
+    base_weights = _checked_weights(base_weights, m)
+    low, high = np.full(m, factors.min()), np.minimum(factors.max(), 1 / base_weights)
 
     bases = seeds[:, 0, np.argmin(np.abs(factors - 1))]
     ratios = seeds / bases[:, None, None]
     mean, base = ratios.mean(axis=0), float(bases.mean())
     a, b, c = fit_curves(factors, mean)
-    x = water_filling(a, b, shares, low, high)
-    weights = shares * x
+    x = water_filling(a, b, base_weights, low, high)
+    weights = base_weights * x
     predicted = base * float(1 + np.sum((x + a) ** -b - (1 + a) ** -b))
 
     warnings = _warnings(factors, mean, (a, b, c), names)
     draws, losses_drawn = np.zeros((0, m)), np.zeros(0)
     ends = np.full((2, m), np.nan)
     if len(seeds) > 1:
-        draws, losses_drawn = _draws(factors, ratios, bases, shares, low, high)
+        draws, losses_drawn = _draws(factors, ratios, bases, base_weights, low, high)
         ends = np.quantile(draws, TAILS, axis=0)
         if len(seeds) < 4:
             warnings.append(f"{len(seeds)} seeds only: intervals rest on how they differ, which so few cannot show")
@@ -145,7 +145,7 @@ def ddo(
         status=held_status([f"{name} {at_bound[name]}" for name in held], "nothing: no domain is on a bound"),
         flat=[names[j] for j in np.flatnonzero(b == 0)],
         warnings=warnings,
-        base_tokens=shares * tokens,
+        base_tokens=base_weights * tokens,
         draws=draws,
         p_value=domain_effect(seeds[..., np.argmax(factors)] - seeds[..., np.argmin(factors)]),
     )
@@ -168,7 +168,9 @@ def domain_effect(values: np.ndarray) -> float:
     return float(fdtrc(k - 1, (k - 1) * (n - 1), between / residual)) if residual > 0 else 0.0
 
 
-def water_filling(a: np.ndarray, b: np.ndarray, shares: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def water_filling(
+    a: np.ndarray, b: np.ndarray, base_weights: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
     """The x (m,) with least sum_j (x_j + a_j)^-b_j, sum_j shares_j x_j = 1 and low <= x <= high.
 
     Where x_j is inside its bounds, b_j (x_j + a_j)^-(b_j + 1) = mu shares_j; tokens fall as mu rises, so mu is a root.
@@ -177,22 +179,22 @@ def water_filling(a: np.ndarray, b: np.ndarray, shares: np.ndarray, low: np.ndar
     active = b > 0
     x = low.copy()
     if active.any():
-        start, power = np.log(b[active] / shares[active]), b[active] + 1
+        start, power = np.log(b[active] / base_weights[active]), b[active] + 1
 
         def inside(log_mu: float) -> np.ndarray:
             return np.clip(np.exp((start - log_mu) / power) - a[active], low[active], high[active])
 
-        rest = 1 - shares[~active] @ low[~active]
+        rest = 1 - base_weights[~active] @ low[~active]
         all_high = float(np.min(start - power * np.log(high[active] + a[active]))) - 1
         all_low = float(np.max(start - power * np.log(np.maximum(low[active] + a[active], 1e-12)))) + 1
         x[active] = high[active]
-        if shares[active] @ high[active] > rest:
-            x[active] = inside(_root(lambda log_mu: shares[active] @ inside(log_mu) - rest, all_high, all_low))
+        if base_weights[active] @ high[active] > rest:
+            x[active] = inside(_root(lambda log_mu: base_weights[active] @ inside(log_mu) - rest, all_high, all_low))
     if not active.all():
-        flat, rest = ~active, 1 - shares[active] @ x[active]
-        level = _root(lambda v: shares[flat] @ np.clip(v, low[flat], high[flat]) - rest, 0.0, float(high.max()))
+        flat, rest = ~active, 1 - base_weights[active] @ x[active]
+        level = _root(lambda v: base_weights[flat] @ np.clip(v, low[flat], high[flat]) - rest, 0.0, float(high.max()))
         x[flat] = np.clip(level, low[flat], high[flat])
-    return x / (shares @ x)
+    return x / (base_weights @ x)
 
 
 def _root(value, left: float, right: float) -> float:
@@ -203,7 +205,7 @@ def _root(value, left: float, right: float) -> float:
     return float(root_scalar(value, bracket=(left, right), xtol=1e-13, rtol=1e-14, maxiter=500).root)
 
 
-def _draws(factors, ratios, bases, shares, low, high) -> tuple[np.ndarray, np.ndarray]:
+def _draws(factors, ratios, bases, base_weights, low, high) -> tuple[np.ndarray, np.ndarray]:
     """Weights (DRAWS, m) and losses at them (DRAWS,), for means drawn from the differences between seeds."""
     count, rng = len(ratios), np.random.default_rng(0)
     mixing = rng.standard_normal((DRAWS, count)) / np.sqrt(count * (count - 1))
@@ -213,8 +215,8 @@ def _draws(factors, ratios, bases, shares, low, high) -> tuple[np.ndarray, np.nd
     drawn = mean + np.tensordot(mixing, ratios - mean, axes=1)
     drawn_bases = bases.mean() + mixing @ (bases - bases.mean())
     a, b, _ = fit_curves(factors, drawn)
-    x = np.array([water_filling(*curve, shares, low, high) for curve in zip(a, b, strict=True)])
-    return shares * x, drawn_bases * (1 + np.sum((x + a) ** -b - (1 + a) ** -b, axis=1))
+    x = np.array([water_filling(*curve, base_weights, low, high) for curve in zip(a, b, strict=True)])
+    return base_weights * x, drawn_bases * (1 + np.sum((x + a) ** -b - (1 + a) ** -b, axis=1))
 
 
 def _checked_losses(losses, factors) -> tuple[np.ndarray, np.ndarray]:
@@ -235,15 +237,17 @@ def _checked_losses(losses, factors) -> tuple[np.ndarray, np.ndarray]:
         raise PointsError(f"losses: {seeds[s, j, k]:g} (seed {s}, domain {j}, factor {factors[k]:g}) must be above 0")
     bases = seeds[:, :, np.argmin(np.abs(factors - 1))]
     if np.ptp(bases, axis=1).max() > 1e-6 * bases.max():
-        raise PointsError("losses at factor 1 differ between domains: all share one base run; is the table transposed?")
+        raise PointsError("losses at factor 1 differ between domains: they have one base run; is the table transposed?")
     return seeds, factors
 
 
-def _checked_shares(shares, m: int) -> np.ndarray:
-    shares = np.full(m, 1 / m) if shares is None else np.asarray(shares, dtype=float)
-    if shares.shape != (m,) or not (shares > 0).all() or abs(shares.sum() - 1) > 0.01:
-        raise PointsError(f"shares = {shares.tolist()}: {m} numbers above 0 that sum to 1 are needed, one a domain")
-    return shares / shares.sum()
+def _checked_weights(base_weights, m: int) -> np.ndarray:
+    base_weights = np.full(m, 1 / m) if base_weights is None else np.asarray(base_weights, dtype=float)
+    if base_weights.shape != (m,) or not (base_weights > 0).all() or abs(base_weights.sum() - 1) > 0.01:
+        raise PointsError(
+            f"base_weights = {base_weights.tolist()}: {m} numbers above 0 that sum to 1 are needed, one a domain"
+        )
+    return base_weights / base_weights.sum()
 
 
 def held_status(lines: Sequence[str], free: str) -> Status:
@@ -257,7 +261,7 @@ def _warnings(factors, mean, curves: tuple[np.ndarray, np.ndarray, np.ndarray], 
     fitted = (factors + a[:, None]) ** -b[:, None] + c[:, None]
     miss, effect = np.abs(fitted - mean).max(axis=1), np.ptp(mean, axis=1)
     flat = "more of its tokens do not lower the loss; its exponent is set to 0"
-    all_flat = "no domain's tokens lower the loss: the base run's shares are as good as any"
+    all_flat = "no domain's tokens lower the loss: the base run's weights are as good as any"
     return [
         *(f"{names[j]}: {flat}" for j in np.flatnonzero(b == 0)),
         *([] if b.any() else [all_flat]),

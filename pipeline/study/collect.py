@@ -40,13 +40,13 @@ mixture changes along the schedule also mixture_phase, 1 up to the last step of 
 the tokens of each corpus so far, counted as tokens are; ratio, replay, r and mixture.<corpus> are then those of the
 point's phase, r_first is r of the first phase, and s1_first is S1 at its end, or at the point if that is earlier.
 
-ratio: share of the domain; replay: share of general. N: non-embedding parameters in billions; D: tokens in billions;
-r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
+ratio: that of the domain; replay: that of general. N: non-embedding parameters in billions; D: tokens in billions;
+r, rho: ratio of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
 areas of the continual run's learning rates up to the step; *_pretrain: those of the run that it continued, at the step
 that it continued from, or of a pre-training run's own rates up to the step (`fitting.with_areas`, lambda = DECAY).
 loss_before: loss of the same corpus at the run's step 0. bits_per_byte: the loss of a byte of text, which models of
-different tokenizers share (NaN in a study planned without its corpora). role: pretrain, fit, or confirm. A branch
-counts its steps and tokens from the start of the phase that it left a trunk in."""
+different tokenizers have in common (NaN in a study planned without its corpora). role: pretrain, fit, or confirm. A
+branch counts its steps and tokens from the start of the phase that it left a trunk in."""
 
 TEXT = ("study", "run", "phase", "role", "model", "corpus", "variant")
 """Columns of points.parquet that hold text."""
@@ -95,7 +95,7 @@ def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str) -> pd
     trunks = {run.name: _trunk(run, by_hash) for run in plan}
     facts = pd.DataFrame([_facts(run, trunks[run.name], general) for run in plan])
     table = points.merge(facts, on="run", how="left", sort=False)
-    table = _with_shares(table, plan, by_hash, general)
+    table = _with_ratios(table, plan, by_hash, general)
     behind = {run.name: _behind(run, by_hash) for run in plan if run.spec.initial.moments}
     table["step"] += table["run"].map({name: steps for name, (steps, _) in behind.items()}).fillna(0).astype(int)
     table["tokens"] += table["run"].map({name: tokens for name, (_, tokens) in behind.items()}).fillna(0).astype(int)
@@ -295,11 +295,11 @@ def _facts(run: PlannedRun, trunk: PlannedRun, general: str) -> dict[str, str | 
         # Exact until here: 1 - 0.338 in binary is not the 0.662 that was asked for.
         **{"ratio": float(1 - replay), "replay": float(replay)},
         **{"n_params": size.total, "n_params_non_embedding": size.non_embedding},
-        **{f"mixture.{corpus}": float(Fraction(share)) for corpus, share in spec.mixture.items()},
+        **{f"mixture.{corpus}": float(Fraction(ratio)) for corpus, ratio in spec.mixture.items()},
     }
 
 
-def _with_shares(
+def _with_ratios(
     table: pd.DataFrame, plan: list[PlannedRun], by_hash: Mapping[str, PlannedRun], general: str
 ) -> pd.DataFrame:
     rows = []

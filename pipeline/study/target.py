@@ -38,7 +38,7 @@ class Target:
     before: dict[str, float]
     """Corpus -> loss before it, nats per token."""
     rho: dict[str, float]
-    """Corpus -> share of it in pre-training; NaN: not known."""
+    """Corpus -> ratio of it in pre-training; NaN: not known."""
     s1_pretrain: float
     """Summed learning rate of pre-training; NaN: not known."""
     phase: PhaseConfig

@@ -1,4 +1,4 @@
-"""From fits of each corpus to the shares of all: laws with known parameters, limits, intervals."""
+"""From fits of each corpus to the weights of all: laws with known parameters, limits, intervals."""
 
 import numpy as np
 import pandas as pd
@@ -18,13 +18,13 @@ COLUMNS = [f"mixture.{name}" for name in NAMES]
 
 def runs(count: int = 40, noise: float = 0.002, seed: int = 0) -> pd.DataFrame:
     """Points of each corpus at random mixtures."""
-    shares = pd.DataFrame(fitting.dirichlet_mixtures(np.ones(3), count, concentration=(2, 10)), columns=COLUMNS)
+    mixtures = pd.DataFrame(fitting.dirichlet_mixtures(np.ones(3), count, concentration=(2, 10)), columns=COLUMNS)
     parts = []
     for number, (name, params) in enumerate(LAWS.items()):
-        power = params["t.web"] * shares["mixture.web"] + params["t.code"] * shares["mixture.code"]
+        power = params["t.web"] * mixtures["mixture.web"] + params["t.code"] * mixtures["mixture.code"]
         errors = np.random.default_rng([seed, number]).standard_normal(count)
         loss = (params["c"] + params["k"] * np.exp(power)) * np.exp(noise * errors)
-        parts.append(shares.assign(run=range(count), corpus=name, loss=loss))
+        parts.append(mixtures.assign(run=range(count), corpus=name, loss=loss))
     return pd.concat(parts, ignore_index=True)
 
 

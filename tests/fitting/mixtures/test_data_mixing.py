@@ -1,4 +1,4 @@
-"""The loss on one corpus from the shares of all of them."""
+"""The loss on one corpus from the weights of all of them."""
 
 import time
 
@@ -19,14 +19,14 @@ def regmix(part: str, corpus: str) -> pd.DataFrame:
     """Mixtures of 17 Pile corpora at 1M parameters and their loss on one of them."""
     need("regmix_1m", "huggingface.co/datasets/sail/regmix-data")
     files = (DATA / "regmix_1m" / f"{part}_{name}_1m.csv" for name in ("mixture", "pile_loss"))
-    shares, losses = (pd.read_csv(file, index_col="index") for file in files)
-    shares.columns = [f"mixture.{name.removeprefix('train_the_pile_')}" for name in shares.columns]
-    return shares.assign(loss=losses[f"metric/the_pile_{corpus}_val_loss"], run=shares.index)
+    mixtures, losses = (pd.read_csv(file, index_col="index") for file in files)
+    mixtures.columns = [f"mixture.{name.removeprefix('train_the_pile_')}" for name in mixtures.columns]
+    return mixtures.assign(loss=losses[f"metric/the_pile_{corpus}_val_loss"], run=mixtures.index)
 
 
 def mixtures(count: int, seed: int = 0) -> pd.DataFrame:
-    shares = np.random.default_rng(seed).dirichlet(np.ones(len(NAMES)), count)
-    return pd.DataFrame(shares, columns=[f"mixture.{name}" for name in NAMES]).assign(run=range(count))
+    mixtures = np.random.default_rng(seed).dirichlet(np.ones(len(NAMES)), count)
+    return pd.DataFrame(mixtures, columns=[f"mixture.{name}" for name in NAMES]).assign(run=range(count))
 
 
 def loss_of(frame: pd.DataFrame) -> np.ndarray:

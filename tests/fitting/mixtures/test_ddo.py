@@ -62,10 +62,10 @@ def test_the_general_fit_reaches_the_same_curve(published):
 def test_optimum_is_that_of_a_general_solver(seed):
     rng = np.random.default_rng(seed)
     m = int(rng.integers(2, 9))
-    a, b, shares = rng.uniform(0, 4, m), rng.uniform(0.05, 2.5, m), rng.dirichlet(np.full(m, 3.0))
-    low, high = rng.uniform(0.05, 0.6, m), np.minimum(rng.uniform(1.2, 3.0, m), 1 / shares)
-    x = water_filling(a, b, shares, low, high)
-    assert shares @ x == pytest.approx(1, abs=1e-12)
+    a, b, base_weights = rng.uniform(0, 4, m), rng.uniform(0.05, 2.5, m), rng.dirichlet(np.full(m, 3.0))
+    low, high = rng.uniform(0.05, 0.6, m), np.minimum(rng.uniform(1.2, 3.0, m), 1 / base_weights)
+    x = water_filling(a, b, base_weights, low, high)
+    assert base_weights @ x == pytest.approx(1, abs=1e-12)
     assert (x >= low - 1e-9).all()
     assert (x <= high + 1e-9).all()
     peer = minimize(
@@ -73,7 +73,7 @@ def test_optimum_is_that_of_a_general_solver(seed):
         np.clip(np.ones(m), low, high),
         jac=lambda x: -b * (x + a) ** (-b - 1),
         bounds=list(zip(low, high, strict=True)),
-        constraints={"type": "eq", "fun": lambda x: shares @ x - 1, "jac": lambda x: shares},
+        constraints={"type": "eq", "fun": lambda x: base_weights @ x - 1, "jac": lambda x: base_weights},
         method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 500},
     )
@@ -89,11 +89,11 @@ def test_curves_of_five_runs_come_back():
         assert values == pytest.approx(wanted, rel=1e-4, abs=1e-4)
 
 
-def test_shares_of_the_base_run_decide_what_a_token_is_worth():
+def test_base_weights_of_the_base_run_decide_what_a_token_is_worth():
     losses = curve_losses([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
     assert fitting.ddo(losses, FACTORS).weights == pytest.approx(np.full(3, 1 / 3))
     # The same relative gain for half the tokens: more of it.
-    answer = fitting.ddo(losses, FACTORS, shares=[0.5, 0.25, 0.25], tokens=8.0)
+    answer = fitting.ddo(losses, FACTORS, base_weights=[0.5, 0.25, 0.25], tokens=8.0)
     assert answer.multiples[1] == answer.multiples[2] > 1 > answer.multiples[0]
     assert answer.tokens.sum() == pytest.approx(8)
     marginal = (answer.multiples + 1) ** -2 / [0.5, 0.25, 0.25]
@@ -117,10 +117,10 @@ FLAT = [3.0, 3.0, 3.0]
 
 def test_what_nobody_else_can_take_goes_to_flat_domains_and_all_flat_keeps_the_base_run():
     losses = np.vstack([curve_losses([1.0], [1.0]), FLAT, FLAT])
-    answer = fitting.ddo(losses, FACTORS, shares=[0.2, 0.4, 0.4])
+    answer = fitting.ddo(losses, FACTORS, base_weights=[0.2, 0.4, 0.4])
     assert answer.multiples.tolist() == pytest.approx([3.0, 0.5, 0.5])
     assert answer.status.message == "0 is held at 3 times its base tokens, its upper bound"
-    answer = fitting.ddo([FLAT, FLAT], FACTORS, shares=[0.7, 0.3])
+    answer = fitting.ddo([FLAT, FLAT], FACTORS, base_weights=[0.7, 0.3])
     assert answer.weights.tolist() == pytest.approx([0.7, 0.3])
     assert any("base run" in line for line in answer.warnings)
 
@@ -169,8 +169,8 @@ def test_one_seed_gives_no_interval_and_few_say_so():
         ({"losses": [[3.1, 3.0]]}, "shape"),
         ({"factors": [0.5, 2.0, 3.0]}, "one must be 1"),
         ({"factors": [1.0, 1.0, 3.0]}, "three or more different"),
-        ({"shares": [0.9, 0.2]}, "sum to 1"),
-        ({"shares": [1.0, 0.0]}, "above 0"),
+        ({"base_weights": [0.9, 0.2]}, "sum to 1"),
+        ({"base_weights": [1.0, 0.0]}, "above 0"),
         ({"names": ["a", "a"]}, "different names"),
         ({"tokens": 0.0}, "tokens"),
     ],

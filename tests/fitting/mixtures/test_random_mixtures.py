@@ -1,4 +1,4 @@
-"""Random mixtures: reproducible, exact, within the largest shares."""
+"""Random mixtures: reproducible, exact, within the largest weights."""
 
 from fractions import Fraction
 

@@ -137,10 +137,10 @@ def _losses(context: Context, design: OneAtATimeDesign, domain: str) -> list[tup
 
 @functools.lru_cache(maxsize=64)
 def _cached_fit(
-    losses: Sequence, factors: tuple[float, ...], shares: tuple[float, ...], names: tuple[str, ...], tokens: int
+    losses: Sequence, factors: tuple[float, ...], weights: tuple[float, ...], names: tuple[str, ...], tokens: int
 ) -> DDO:
     # Cached: several methods ask for one round, and its bootstrap takes a tenth of a second.
-    return ddo(losses if len(losses) > 1 else losses[0], factors, shares=shares, names=names, tokens=tokens)
+    return ddo(losses if len(losses) > 1 else losses[0], factors, base_weights=weights, names=names, tokens=tokens)
 
 
 def whole_step_weights(weights: Mapping[str, float], steps: int, factors: list[Fraction]) -> dict[str, Fraction]:
@@ -158,10 +158,10 @@ def whole_step_weights(weights: Mapping[str, float], steps: int, factors: list[F
     rests = sorted(weights, key=lambda name: counts[name] - weights[name] * units)
     for name in rests[: max(0, units - sum(counts.values()))]:
         counts[name] += 1
-    shares = {name: count * unit / steps for name, count in counts.items()}
-    largest = max(shares, key=lambda name: shares[name])
-    shares[largest] += 1 - sum(shares.values())
-    return shares
+    exact = {name: count * unit / steps for name, count in counts.items()}
+    largest = max(exact, key=lambda name: exact[name])
+    exact[largest] += 1 - sum(exact.values())
+    return exact
 
 
 def effect(fit: DDO) -> list[str]:
@@ -276,12 +276,12 @@ def _propose_path(context: Context) -> list[Proposal]:
         warnings = [line for line in answer.warnings if "need not lie on the path" not in line]
         held = [answer.status.message] if answer.held else []
         known = not left_path and all(map(math.isfinite, answer.low.values()))
-        low, high = (_shares(end, target) if known else {} for end in (answer.low, answer.high))
-        weights = _shares(tokens, target)
+        low, high = (_weights(end, target) if known else {} for end in (answer.low, answer.high))
+        weights = _weights(tokens, target)
         details = Details(
             designs=of_designs,
             path=_path(context, fits, offsets, target),
-            numbers={"target": target, "free": _shares(answer.free, target), "caps": limits},
+            numbers={"target": target, "free": _weights(answer.free, target), "caps": limits},
         )
         # By the larger scale, from which the target is the shorter way.
         predicted = predicted_at_target(context, fits[-1], weights)
@@ -317,7 +317,7 @@ def _path(context: Context, fits: list[DDO], offsets: Offsets, target: int) -> l
     limits, rows = available_tokens(context), []
     for total in totals[totals < sum(limits.values())].tolist():
         answer, tokens, _ = _at(optima, total, offsets, limits)
-        rows.append(PathPoint(total, _shares(tokens, total), _shares(answer.free, total)))
+        rows.append(PathPoint(total, _weights(tokens, total), _weights(answer.free, total)))
     return rows
 
 
@@ -332,12 +332,12 @@ def _at(
         # All domains that grow are at their caps: the capped path never reaches the total.
         answer = autoscale(optima[0], optima[1], total, offsets=offsets)
     most = {domain: min(1.0, cap / total) for domain, cap in limits.items()}
-    shares = limit_weights(_shares(answer.tokens, total), most)
+    weights = limit_weights(_weights(answer.tokens, total), most)
     line = "the path within the caps ends before the target: the rest went to the other domains, by their weights"
-    return answer, {domain: share * total for domain, share in shares.items()}, [line]
+    return answer, {domain: weight * total for domain, weight in weights.items()}, [line]
 
 
-def _shares(tokens: Mapping[str, float], total: float) -> dict[str, float]:
+def _weights(tokens: Mapping[str, float], total: float) -> dict[str, float]:
     return {domain: count / total for domain, count in tokens.items()}
 
 

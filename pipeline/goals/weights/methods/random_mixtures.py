@@ -141,8 +141,8 @@ DATA_MIXING = RandomMethod(_propose_by_law)
 """Needs a few more mixtures than domains. Run length is no input: the weights are those of the search scale."""
 
 
-def boosted_trees(shares: np.ndarray, loss: np.ndarray, seed: int = 0) -> GradientBoostingRegressor:
-    """Trees fitted to shares (n, m) and losses (n,); `predict` takes shares (k, m).
+def boosted_trees(mixtures: np.ndarray, loss: np.ndarray, seed: int = 0) -> GradientBoostingRegressor:
+    """Trees fitted to mixtures (n, m) and losses (n,); `predict` takes mixtures (k, m).
 
     Source: Liu et al. 2024 (RegMix), arXiv:2407.01492, sec. 3.2, there with LightGBM and 512 mixtures. Histogram
     trees, as LightGBM's, need 20 mixtures a leaf, too many for a few dozen runs.
@@ -150,22 +150,22 @@ def boosted_trees(shares: np.ndarray, loss: np.ndarray, seed: int = 0) -> Gradie
     from sklearn.ensemble import GradientBoostingRegressor
 
     trees = GradientBoostingRegressor(n_estimators=500, learning_rate=0.05, subsample=0.5, random_state=seed)
-    return trees.fit(shares, loss)
+    return trees.fit(mixtures, loss)
 
 
-def mean_by_trees(shares: np.ndarray, losses: np.ndarray, mean: Mean = PLAIN_MEAN, seed: int = 0) -> Mean:
-    """Shares (k, m) -> mean over domains (k,) by trees of each domain, which rank better than trees of the mean."""
-    trees = [boosted_trees(shares, column, seed) for column in losses.T]
+def mean_by_trees(mixtures: np.ndarray, losses: np.ndarray, mean: Mean = PLAIN_MEAN, seed: int = 0) -> Mean:
+    """Mixtures (k, m) -> mean over domains (k,) by trees of each domain, which rank better than trees of the mean."""
+    trees = [boosted_trees(mixtures, column, seed) for column in losses.T]
     return lambda weights: mean(np.column_stack([tree.predict(weights) for tree in trees]))
 
 
-def ranked(shares: np.ndarray, losses: np.ndarray, mean: Mean = PLAIN_MEAN, seed: int = 0) -> float:
-    """Cross-validated Spearman correlation of the mean over domains, from shares and losses (n, m)."""
+def ranked(mixtures: np.ndarray, losses: np.ndarray, mean: Mean = PLAIN_MEAN, seed: int = 0) -> float:
+    """Cross-validated Spearman correlation of the mean over domains, from mixtures and losses (n, m)."""
     parts = np.random.default_rng(seed).permutation(len(losses)) % FOLDS
     predicted, measured = np.zeros(len(losses)), mean(losses)
     for part in range(FOLDS):
         out = parts == part
-        predicted[out] = mean_by_trees(shares[~out], losses[~out], mean, seed)(shares[out])
+        predicted[out] = mean_by_trees(mixtures[~out], losses[~out], mean, seed)(mixtures[out])
     if not np.ptp(predicted) or not np.ptp(measured):
         # With few runs the trees may have no split.
         return 0.0
@@ -177,22 +177,22 @@ def _propose_by_trees(context: Context) -> list[Proposal]:
     question, domains, runs = context.question, domain_names(context), finished_mixtures(context)
     ends = last_points(points_of(context, runs)).set_index("run")
     losses = ends.pivot(columns="corpus", values="loss")[list(domains)].astype(float)
-    mixtures = ends[~ends.index.duplicated()].loc[losses.index, [f"mixture.{domain}" for domain in domains]]
-    shares, losses = mixtures.to_numpy(float), losses.to_numpy()
+    table = ends[~ends.index.duplicated()].loc[losses.index, [f"mixture.{domain}" for domain in domains]]
+    mixtures, losses = table.to_numpy(float), losses.to_numpy()
     value = np.array(list(domain_values(question).values()))
 
     def mean(values: np.ndarray) -> np.ndarray:
         return AVERAGES[question.weights.average](values) @ value
 
     best = mixture_optimum(
-        mean_by_trees(shares, losses, mean, question.seed),
+        mean_by_trees(mixtures, losses, mean, question.seed),
         [float(weight) for weight in base_weights(context).values()],
         high=list(largest_weights(context, question.weights.target).values()),
         smooth=False,
         samples=SAMPLES,
         seed=question.seed,
     )
-    rank = ranked(shares, losses, mean, question.seed)
+    rank = ranked(mixtures, losses, mean, question.seed)
     lines = (f"Spearman correlation of the trees on held-out mixtures: {rank:.2f}",)
     details = Details(numbers={"spearman": rank, "steps": question.weights.scales[0]})
     weights = dict(zip(domains, best.weights.tolist(), strict=True))

@@ -41,11 +41,11 @@ def like() -> RunSpec:
 def planted(law: str, like: RunSpec) -> RandomRuns:
     """Points of all corpora at random mixtures, as a surrogate has them, with a tenth of a percent of noise."""
     rates = learning_rates(like.schedule, STEPS, like.learning_rate_before)
-    shares = fitting.dirichlet_mixtures(np.ones(3), COUNT, concentration=(2, 9))
+    mixtures = fitting.dirichlet_mixtures(np.ones(3), COUNT, concentration=(2, 9))
     rows = [
         {f"mixture.{name}": weight for name, weight in zip(NAMES, row)}
         | {"run": f"run-{i:02}", "step": step, "seed": 0}
-        for i, row in enumerate(shares.tolist())
+        for i, row in enumerate(mixtures.tolist())
         for step in AT
     ]
     schedules = {f"run-{i:02}": fitting.schedule.Schedule(rates, 1e-3, np.full(300, 1e-3)) for i in range(COUNT)}

@@ -19,25 +19,25 @@ def regmix(part: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Mixtures of 17 Pile corpora at 1M parameters, and losses on 13 of them."""
     if not DATA.exists():
         pytest.skip(f"no {DATA}; its source: huggingface.co/datasets/sail/regmix-data")
-    shares = pd.read_csv(DATA / f"{part}_mixture_1m.csv", index_col="index")
+    mixtures = pd.read_csv(DATA / f"{part}_mixture_1m.csv", index_col="index")
     losses = pd.read_csv(DATA / f"{part}_pile_loss_1m.csv", index_col="index")
     losses.columns = losses.columns.str.removeprefix("metric/the_pile_").str.removesuffix("_val_loss")
-    return shares.rename(columns=lambda name: f"mixture.{name.removeprefix('train_the_pile_')}"), losses
+    return mixtures.rename(columns=lambda name: f"mixture.{name.removeprefix('train_the_pile_')}"), losses
 
 
 def test_trees_rank_unseen_mixtures_better_than_the_law_where_there_are_many():
-    (shares, losses), (unseen, measured) = regmix("train"), regmix("test")
+    (mixtures, losses), (unseen, measured) = regmix("train"), regmix("test")
     loss, wanted = losses["pile_cc"].to_numpy(), measured["pile_cc"]
-    by_trees = boosted_trees(shares.to_numpy(), loss).predict(unseen.to_numpy())
-    law = fitting.fit(shares.assign(loss=loss, run=shares.index), "data-mixing", bootstrap=0)
+    by_trees = boosted_trees(mixtures.to_numpy(), loss).predict(unseen.to_numpy())
+    law = fitting.fit(mixtures.assign(loss=loss, run=mixtures.index), "data-mixing", bootstrap=0)
     trees, exponential = (100 * spearmanr(each, wanted)[0] for each in (by_trees, law.predict(unseen)))
     assert trees >= 99
     assert 96 <= exponential < trees
 
 
 def test_trees_of_each_corpus_rank_the_mean_better_than_trees_of_the_mean():
-    (shares, losses), (unseen, measured) = regmix("train"), regmix("test")
-    seen, few = shares.to_numpy()[:64], losses.to_numpy()[:64, :3]
+    (mixtures, losses), (unseen, measured) = regmix("train"), regmix("test")
+    seen, few = mixtures.to_numpy()[:64], losses.to_numpy()[:64, :3]
     by_corpus = mean_by_trees(seen, few)(unseen.to_numpy())
     of_mean = boosted_trees(seen, few.mean(axis=1)).predict(unseen.to_numpy())
     wanted = measured.to_numpy()[:, :3].mean(axis=1)
@@ -62,10 +62,10 @@ def test_a_planted_optimum_is_found():
 
 @pytest.mark.slow
 def test_how_well_trees_rank_is_told_of_mixtures_that_they_have_not_seen():
-    shares = fitting.dirichlet_mixtures(np.ones(2), 30, concentration=(1, 10))
+    mixtures = fitting.dirichlet_mixtures(np.ones(2), 30, concentration=(1, 10))
     noise = np.random.default_rng(0).standard_normal((30, 1))
     # Noise can be learned by heart, and is not known of others.
-    assert ranked(shares, shares[:, :1]) > 0.95
-    assert abs(ranked(shares, noise)) < 0.4
+    assert ranked(mixtures, mixtures[:, :1]) > 0.95
+    assert abs(ranked(mixtures, noise)) < 0.4
     # Trees that cannot part the runs rank nothing.
     assert ranked(np.eye(5), np.ones((5, 1))) == 0

@@ -111,8 +111,8 @@ def test_a_known_law_is_found_and_continued(tmp_path: Path) -> None:
     assert [row.method for row in content.proposals] == ["autoscale", "autoscale-offsets", "ddo", "uniform"]
     tokens = content.target.tokens
 
-    def mean(shares: np.ndarray) -> float:
-        weights = dict(zip(DOMAINS, np.abs(shares) / np.abs(shares).sum()))
+    def mean(values: np.ndarray) -> float:
+        weights = dict(zip(DOMAINS, np.abs(values) / np.abs(values).sum()))
         return sum(loss(domain, weights, tokens) for domain in DOMAINS) / 3
 
     best = minimize(mean, np.full(3, 1 / 3), method="Nelder-Mead").fun
