@@ -27,6 +27,7 @@ from pipeline.plan.machine import measure_machine
 from pipeline.plan.memory import all_fit, memory_lines
 from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
 from pipeline.plan.runs import by_domain, estimate
+from pipeline.plan.token_supply import short_ratios
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
 from pipeline.question.data import same_texts
 from pipeline.question.messages import ConfigError
@@ -61,7 +62,8 @@ def prepare(context: Context, console: Console) -> Exit:
     prepare_corpora(question, console.print, console)
     # Of text that was there before, too: the runs may be longer by now.
     runs = runs or goal_of(question).runs(estimate(question))
-    print_items([f"note: {line}; plan refuses this" for line in refused_by_plan(context.fresh(), runs)], console)
+    refused = [f"note: {line}; plan refuses this" for line in refused_by_plan(context.fresh(), runs)]
+    print_items(refused or _short_ratios(context.fresh()), console)
     measure_machine(context.fresh(), console.print)
     return Exit.DONE
 
@@ -81,7 +83,7 @@ def plan(context: Context, console: Console) -> Exit:
     print_items([*question.rehearsal_changes, *same_texts(question), *notes.asked], console)
     console.print(cost_table(context, runs))
     notes_on_cost = (of(runs, question) for of in (cost.evaluation_note, cost.variant_note))
-    for note in filter(None, (*notes_on_cost, *memory_lines(question, runs))):
+    for note in filter(None, (*notes_on_cost, *memory_lines(question, runs), *_short_ratios(context))):
         console.print(note, highlight=False, soft_wrap=True)
     if not prepared:
         line = "the corpora are not prepared: this is an estimate, nothing is written"
@@ -95,6 +97,13 @@ def plan(context: Context, console: Console) -> Exit:
     # Such runs would not be trained. An estimate says a cost, perhaps of another machine.
     left = [run for run in runs if study.state(run) != "done"]
     return Exit.DONE if not prepared or all_fit(question, left) else Exit.BAD_CONFIGURATION
+
+
+def _short_ratios(context: Context) -> list[str]:
+    """What `short_ratios` says, where the answer is the ratio of a run whose length is given."""
+    question = context.question
+    given = not (question.goal_kind.many_domains or goal_of(question).chooses_run)
+    return [f"note: {line}" for line in short_ratios(context)] if given else []
 
 
 def _refuse_changed_text(context: Context) -> None:

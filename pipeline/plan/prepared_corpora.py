@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 from rich.console import Console
@@ -48,11 +47,12 @@ def short_texts(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]
         sizes = [(file.lower(), path.stat().st_size) for file, path in list_files(source.path).files]
         size = sum(bytes_ * (1 if file.endswith(PLAIN) else COMPRESSED) for file, bytes_ in sizes)
         for largest in largest_readers(runs, name, question):
-            demand = demand_of(largest, name)
-            if (enough := Fraction(size, BYTES_A_TOKEN * demand or 1)) < 1 and demand:
+            demand, available = demand_of(largest, name), size // BYTES_A_TOKEN
+            if available < demand:
                 yield (
-                    f"corpora.sources.{name}: some {quantity(size / BYTES_A_TOKEN)} tokens in {size / 1e6:.1f} MB of "
-                    f"text, {largest.name} would read {quantity(demand)}; give {remedies(largest, enough, question)}"
+                    f"corpora.sources.{name}: some {quantity(available)} tokens in {size / 1e6:.1f} MB of text, "
+                    f"{largest.name} would read {quantity(demand)}; "
+                    f"give {remedies(largest, name, available, question)}"
                 )
 
 

@@ -9,6 +9,8 @@ from pipeline.question.design import is_active
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
+from pipeline.study.number_format import percent
+from training.corpora.manifest import PreparedCorpus
 
 
 def supply_problems(runs: Sequence[PlannedRun], context: Context) -> Iterator[str]:
@@ -17,16 +19,42 @@ def supply_problems(runs: Sequence[PlannedRun], context: Context) -> Iterator[st
         for largest in largest_readers(runs, corpus, context.question):
             length = largest.spec.sequence_length
             demand = demand_of(largest, corpus)
-            available = max(prepared.tokens["train"] - 1, 0) // length * length
+            available = _available(prepared, length)
             if available == 0:
                 yield f"corpora.sources.{corpus}: {prepared.tokens['train']} tokens, less than one sequence of {length}"
                 break
             if demand > available and not context.question.allow_repeats:
                 yield (
                     f"corpora.sources.{corpus}: {available:,} tokens, {largest.name} would read {demand:,}, "
-                    f"{demand / available:.2f} epochs; "
-                    f"give {remedies(largest, Fraction(available, demand), context.question)}"
+                    f"{demand / available:.2f} epochs; give {remedies(largest, corpus, available, context.question)}"
                 )
+
+
+def short_ratios(context: Context) -> Iterator[str]:
+    """A line for each corpus that the run asked about would read more than once at some domain ratios."""
+    question, general = context.question, context.question.corpora.general
+    if question.allow_repeats or question.continual.phases:
+        return
+    batch, steps = question.target.global_batch, question.target.steps
+    length = question.tokens_per_step() // batch
+    names = [*(question.corpora.domains or [question.corpora.domain]), general]
+    sequences = {name: _available(context.manifest.corpora[name], length) // length for name in names}
+    fewer = min(sequences.values()) // batch
+    remedy = f"fewer steps (target.steps={fewer} is enough at any ratio), " if fewer else ""
+    elsewhere = question.is_large() and not question.large.confirm
+    other = "at another answer its text is read again" if elsewhere else "confirm refuses another answer"
+    for name in names:
+        if (part := 1000 * sequences[name] // (batch * steps)) < 1000:
+            ratios = f"from {percent(1 - part / 1000)} on" if name == general else f"up to {percent(part / 1000)}"
+            yield (
+                f"corpora.sources.{name}: {sequences[name] * length:,} tokens, enough for target.steps={steps} at "
+                f"domain ratios {ratios}; {other}: give more text, {remedy}or allow_repeats=true"
+            )
+
+
+def _available(corpus: PreparedCorpus, length: int) -> int:
+    """Tokens of a corpus in whole training sequences of a length."""
+    return max(corpus.tokens["train"] - 1, 0) // length * length
 
 
 def largest_readers(runs: Sequence[PlannedRun], corpus: str, question: Question) -> list[PlannedRun]:
@@ -40,15 +68,15 @@ def largest_readers(runs: Sequence[PlannedRun], corpus: str, question: Question)
     return list(largest.values())
 
 
-def remedies(run: PlannedRun, enough: Fraction, question: Question) -> str:
-    """What to give where the text is enough for the part `enough` of a run, with the key that makes it so long."""
+def remedies(run: PlannedRun, corpus: str, available: int, question: Question) -> str:
+    """What to give where a run would read more than a corpus' available tokens, with the key that makes it so long."""
     key, spec = length_key(run, question), run.spec
     # A branch reads what its trunk has read, too.
     steps = spec.first_sequence // spec.global_batch + spec.steps
-    fewer = max(1, int(steps * enough))
+    fewer = max(1, steps * available // demand_of(run, corpus))
     if key == "target.steps":
-        # The runs for the fit are parts of it.
-        fewer = max(1, fewer * question.target.steps // steps)
+        # The runs for the fit are parts of it, and the answer may be any ratio.
+        fewer = max(1, available // question.tokens_per_step())
     of_key = f"{key}={fewer}" if key.endswith(".steps") else f"some {fewer:,}{f', in {key}' if key else ''}"
     return f"more text, fewer steps ({of_key}), or allow_repeats=true"
 

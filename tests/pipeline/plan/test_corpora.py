@@ -12,8 +12,8 @@ from rich.console import Console
 from pipeline.cli.main import run
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.prepared_corpora import prepare_corpora, progress_bar, short_texts, sources_of
-from pipeline.plan.runs import data_folder, estimate, grid_runs, planned_runs
-from pipeline.plan.token_supply import supply_problems
+from pipeline.plan.runs import continual_run, data_folder, estimate, grid_runs, planned_runs
+from pipeline.plan.token_supply import short_ratios, supply_problems
 from pipeline.plan.write import write_plan
 from pipeline.question.data import same_texts
 from pipeline.question.messages import ConfigError
@@ -213,11 +213,35 @@ def test_text_that_is_too_short_names_the_key_of_each_length_at_once() -> None:
     assert [key for ((key, _),) in keys] == ["pretrain.steps", "target.steps", "target.steps"]
     given = [f"{key}={min(int(of) for ((other, of),) in keys if other == key)}" for ((key, _),) in keys[:2]]
     fewer = read_question([*words, *given])
-    assert goal_of(fewer).runs(with_tokens(estimate(fewer), 400_000))
+    context = with_tokens(estimate(fewer), 400_000)
+    assert goal_of(fewer).runs(context)
+    # The answer may be any ratio.
+    assert [*short_ratios(context)] == []
     slow = read_question([*words, "mixture.domain_ratio=[0.5]", "variants.slow={continual: {steps: 900}}"])
     context = estimate(slow)
     lines = list(supply_problems(grid_runs(context), with_tokens(context, 400_000)))
     assert any("(variants.slow.continual.steps=312)" in line for line in lines)
+
+
+def test_ratios_that_the_text_is_too_short_for_are_said_before_a_run_is_trained() -> None:
+    words = ["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b", "target.steps=400"]
+    context = with_tokens(estimate(read_question(words)), 256_001, "domain")
+    (line,) = short_ratios(context)
+    assert line == (
+        "corpora.sources.domain: 256,000 tokens, enough for target.steps=400 at domain ratios up to 25%; confirm "
+        "refuses another answer: give more text, fewer steps (target.steps=100 is enough at any ratio), or "
+        "allow_repeats=true"
+    )
+    model = context.question.model
+    runs = {ratio: [continual_run(context, model, ratio, 400, 0, "confirm")] for ratio in (0.25, 0.26)}
+    assert [bool([*supply_problems(of_ratio, context)]) for of_ratio in runs.values()] == [False, True]
+    _, line = short_ratios(with_tokens(context, 768_001))
+    assert "general: 768,000 tokens, enough for target.steps=400 at domain ratios from 25% on" in line
+    for key in ("allow_repeats=true", "target.steps=100"):
+        fewer = read_question([*words, key])
+        assert [*short_ratios(with_tokens(estimate(fewer), 256_001, "domain"))] == []
+    large = read_question([*words, "large.tokens=1e6"])
+    assert "; at another answer its text is read again: " in next(short_ratios(with_tokens(estimate(large), 300_000)))
 
 
 def test_corpora_of_the_same_text_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
