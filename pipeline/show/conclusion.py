@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.goals.ratio.confirm import CONFIRMED, NEARBY, NOT_CONFIRMED
+from pipeline.goals.ratio.confirm import CONFIRMED, NEAR, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of
 from pipeline.question.schema import Question
@@ -16,8 +16,6 @@ from pipeline.study.folder import IMPORTED
 from pipeline.study.number_format import domain_ratio_of, percent, quantity
 from pipeline.study.status import is_followed
 
-NEAR = 0.02
-"""Difference of two domain ratios up to which a run at one is held against the prediction for the other."""
 WIDEST = 0.5
 """A wider 90% interval of the domain ratio says too little to train on its centre."""
 MISSED = 0.1

@@ -37,6 +37,8 @@ from training.schedule import learning_rates
 
 CONFIRMED, NEARBY = "confirmed", "confirmed within its interval"
 NOT_CONFIRMED, UNDETERMINED = "not confirmed", "not determined"
+NEAR = 0.02
+"""Difference of two domain ratios up to which a run at one is held against the prediction for the other."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,10 @@ def compare(
                     )
                 )  # fmt: skip
     known = sum(ended_points(study, context.plan).values())
-    confirmation = Confirmation(0.9, rows, outcome(question, recommendation, rows), known, recommendation.identity)
+    judged = outcome(question, recommendation, rows)
+    before = next(row.before for row in rows if row.corpus == judged.corpus)
+    judged = replace(judged, sentence=" ".join([judged.sentence, *_not_counted(context, runs, judged, before)]))
+    confirmation = Confirmation(0.9, rows, judged, known, recommendation.identity)
     confirmation.write(study)
     return confirmation
 
@@ -180,6 +185,39 @@ def _ends(points: pd.DataFrame, runs: Sequence[PlannedRun], corpus: str) -> pd.D
             raise StudyError(f"{run.name}: has not ended; run cptlaw confirm")
         ends.append(end.iloc[:1])
     return pd.concat(ends)
+
+
+def _not_counted(context: Context, runs: Sequence[PlannedRun], outcome: Outcome, before: float) -> Iterator[str]:
+    """What other runs at the recommended place, or nearly there, measured: a sentence, with the mean of all there.
+
+    The predictions are judged by none of them: a fit may have read them, or they were for another answer.
+    """
+    domain, own, points = context.question.corpora.domain, runs[0], context.points
+    ends = points[(points["corpus"] == outcome.corpus) & (points["step"] == own.spec.steps)]
+    losses = dict(zip(ends["run"], ends["loss"]))
+    shown = (lambda loss: f"{loss / before - 1:+.2%}") if outcome.loss_increase else (lambda loss: f"{loss:.4f}")
+
+    def ratio_of(run: PlannedRun) -> float:
+        return float(Fraction(run.spec.mixture.get(domain, "0")))
+
+    def is_alike(run: PlannedRun) -> bool:
+        """Whether it differs from the recommended run in seed and ratio alone."""
+        return replace(run.spec, seed=own.spec.seed, mixture=own.spec.mixture).hash == own.spec.hash
+
+    alike = [run for run in context.plan if run.name in losses and not run.variant and is_alike(run)]
+    compared = {run.name for run in runs}
+    others = [run for run in alike if run.name not in compared and abs(ratio_of(run) - ratio_of(own)) <= NEAR]
+    if not others:
+        return
+    seen = [f"{shown(losses[run.name])} at {percent(ratio_of(run))} (seed {run.spec.seed})" for run in others]
+    line = f"Not counted, since a fit has read them or they were for another answer: {', '.join(seen)}"
+    there = [losses[run.name] for run in alike if run.spec.mixture == own.spec.mixture]
+    if any(run.spec.mixture == own.spec.mixture for run in others):
+        sd = float(np.std(there, ddof=1))
+        noise = f"{100 * sd / before:.2f} points" if outcome.loss_increase else f"{sd:.4f}"
+        mean = f"{shown(np.mean(there))} in the mean, standard deviation {noise}"
+        line += f"; all {len(there)} runs at {percent(ratio_of(own))} together: {mean}"
+    yield f"{line}."
 
 
 def tolerance_outcome(question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
@@ -199,8 +237,10 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
         verdict = NEARBY
     where = f"At {percent(answer.domain_ratio)} {question.corpora.domain} the loss on {answer.corpus}"
     verb = "increased" if increase.value >= 0 else "changed"
+    sd = 100 * float(np.std(answer.seeds, ddof=1)) / answer.before if len(answer.seeds) > 1 else None
+    noise = "" if sd is None else f", the mean of seeds with a standard deviation of {sd:.2f} points"
     parts = [
-        f"{where} {verb} by {increase.value:.2%}{_between(increase, '.2%')}",
+        f"{where} {verb} by {increase.value:.2%}{_between(increase, '.2%')}{noise}",
         f"the tolerance is {100 * tolerance:.3g}%",
     ]
     if met is not None:

@@ -1,0 +1,45 @@
+"""Confirmation runs beside those of other seeds and of earlier answers."""
+
+import dataclasses
+import re
+import shutil
+from pathlib import Path
+
+from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs
+from pipeline.goals.registry import goal_of
+from pipeline.plan.write import add_to_plan
+from pipeline.question.schema import Question
+from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.study.collect import collect
+from pipeline.study.context import Context
+from pipeline.study.folder import Study
+from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, long_corpora, write_runs
+
+
+def test_runs_of_other_seeds_and_earlier_answers_are_named(whole: tuple[Study, Question], tmp_path: Path) -> None:
+    study, question = Study(tmp_path / whole[0].folder.name), whole[1]
+    shutil.copytree(whole[0].folder, study.folder)
+    question = dataclasses.replace(question, studies=str(tmp_path))
+    context = Context(question, study, long_corpora(study, "general", HOSTILE_CORPUS), "bf16")
+    answer, first = Recommendation.read(study), Confirmation.read(study)
+    ratio, target = (answer.mixture or {})[HOSTILE_CORPUS], answer.target
+    near = round(ratio - 0.01, 3)
+    assert "Not counted" not in first.outcome.sentence
+
+    def compared(seeds: int, *ratios: float) -> Confirmation:
+        asked = [Place(target.model, own, target.steps) for own in ratios]
+        seen = {run.spec.hash for run in context.plan if run.role == "confirm"}
+        confirm = dataclasses.replace(question.confirm, seeds=seeds)
+        runs = confirmation_runs(context.asking(dataclasses.replace(question, confirm=confirm)), asked, seen)
+        write_runs(study, question, add_to_plan(study, runs))
+        collect(study, "general")
+        return compare(context.fresh(), runs, goal_of(question).outcome)
+
+    said = compared(1, ratio).outcome.sentence
+    row = first.confirmations[0]
+    assert f"{row.measured / row.before - 1:+.2%} at {100 * ratio:.3g}% (seed 0); all 2 runs at" in said
+    assert re.search(r" together: [+-]\d.\d\d% in the mean, standard deviation \d.\d\d points.$", said)
+    said = compared(1, near).outcome.sentence
+    assert said.count("(seed ") == 2
+    assert "together" not in said
+    assert ", the mean of seeds with a standard deviation of " in compared(2, ratio).outcome.sentence
