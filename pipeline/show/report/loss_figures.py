@@ -76,7 +76,7 @@ def ratio_curves(evidence: Evidence) -> Figure | None:
         panels += [*_target_panel(evidence, corpus), *_fitted_size_panels(evidence, corpus)]
     first = {evidence.law_of[corpus] for corpus in evidence.corpora}
     keys = [Key(law, evidence.colours[law], "line" if law in first else "dashed") for law in evidence.laws]
-    keys += [Key("90% interval", GREY, "band"), Key("beyond the fitted ratios", GREY, "thin")]
+    keys += [Key("90% interval", GREY, "band"), Key("outside the ratios that the law was fitted to", GREY, "thin")]
     keys += [Key("end of a fitted run", GREY, "dot"), Key("loss before CPT", GREY, "dashed")]
     if evidence.confirmations:
         keys.append(Key("confirmation run, in no fit", BLACK, "diamond"))
