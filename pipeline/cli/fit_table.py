@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -129,7 +129,8 @@ def read_settings(arguments: Sequence[str]) -> TableFit:
     problems = [f"{word}: not key=value; see cptlaw fit --help" for word in arguments if "=" not in word]
     problems += update_settings(settings, [word for word in arguments if "=" in word], TableFit)
     # As they were given: what ${...} stands for is no name of a law or a split.
-    given = cast(dict[str, Any], OmegaConf.to_container(settings))
+    given = OmegaConf.to_container(settings)
+    assert isinstance(given, dict)
     laws, splits = ([value] if isinstance(value, str) else value or [] for value in (given["law"], given["by"]))
     for law in laws if "law" not in {line.split(":")[0] for line in problems} else ():
         try:

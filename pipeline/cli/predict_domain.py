@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -50,7 +49,7 @@ def predict_domains(
     longest = max(float(points["D"].max()) for points in known.values())
     points = [(target.N, target.D * part, float(r)) for r in ratios for part in LENGTHS]
     asked = pd.DataFrame(points, columns=["N", "D", "r"])
-    rows, lines = list[dict[str, Any]](), list[str]()
+    losses, lines = list[pd.DataFrame](), list[str]()
     for name, points in short.items():
         start = min(FITTED * longest, 0.5 * float(points["D"].max()))
         own, *others = _measured([(name, points), *known.items()], points, longest / PARTS)
@@ -60,7 +59,7 @@ def predict_domains(
         at = asked.assign(**own[["k1", "k2"]].iloc[0])
         low, high = answer.predict_interval(at)
         table = pd.DataFrame({"domain": name, "domain_ratio": asked["r"], "tokens": asked["D"] * 1e9})
-        rows += table.assign(loss=answer.predict(at), low=low, high=high).to_dict("records")
+        losses.append(table.assign(loss=answer.predict(at), low=low, high=high))
         errors = answer.errors.assign(missed=np.expm1(answer.errors["error"].abs()))
         missed = errors.groupby("domain")["missed"].mean()
         lines.append(
@@ -70,6 +69,7 @@ def predict_domains(
         )
     largest = max(float(points["N"].max()) for points in known.values())
     horizon = {"tokens": target.D / longest, "parameters": target.N / largest}
+    rows = pd.concat(losses).to_dict("records")
     lines += [f"horizon: {far:.3g} times the most {what} of a known run" for what, far in horizon.items() if far > 1]
     cells = [
         [row["domain"], percent(row["domain_ratio"]), quantity(row["tokens"])]

@@ -179,14 +179,16 @@ def _answers(
     length: Length,
 ) -> dict[str, list[list[float | None]]]:
     """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
-    judged = {role: of_target(role, size["N"], length["D"]) for role in fits}
-    given: dict[str, Any] = {f"{role}_errors": errors for role, (_, errors) in judged.items()}
-    for role, columns in length["at"].items():
-        others = {name: value for name, value in columns.items() if name != "D"}
-        given[f"{role}_at"] = {**others, "loss_before": size["before"][role]}
-    (general, _), (domain, _) = (judged[role] for role in ROLES)
-    at_most = np.array(tolerances), size["before"]["general"]
-    answers = trade_offs(general, domain, size["N"], length["D"], *at_most, _CURVE, parts=1000, **given)
+    (general, general_errors), (domain, domain_errors) = (of_target(role, size["N"], length["D"]) for role in ROLES)
+    general_at, domain_at = (
+        {name: value for name, value in length["at"][role].items() if name != "D"}
+        | {"loss_before": size["before"][role]}
+        for role in ROLES
+    )
+    answers = trade_offs(
+        general, domain, size["N"], length["D"], np.array(tolerances), size["before"]["general"], _CURVE, parts=1000,
+        general_at=general_at, domain_at=domain_at, general_errors=general_errors, domain_errors=domain_errors,
+    )  # fmt: skip
     ratios = [np.floor(1000 * answers.domain_ratio), np.round(1000 * answers.low), np.round(1000 * answers.high)]
     n = len(tolerances)
     return {

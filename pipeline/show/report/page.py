@@ -46,10 +46,8 @@ def page(
     filled = {**content, "summary": summary, "figures": figures, "sections": sections}
     filled["links"] = _links_beside(folder, own, several)
     parts: Any = _JINJA.get_template(template).make_module(filled)
-    held: dict[str, Any] = {"figures": [panel.spec for shown in figures for panel in shown.panels]}
-    if explorer is not None:
-        held["study"] = explorer
-    held["template"] = TEMPLATE
+    specs = [panel.spec for shown in figures for panel in shown.panels]
+    held = {"figures": specs, **({"study": explorer} if explorer is not None else {}), "template": TEMPLATE}
     data = {name: htmlsafe_json_dumps(value, allow_nan=False, separators=(",", ":")) for name, value in held.items()}
     data["dark"] = htmlsafe_json_dumps(palette(data.values()), separators=(",", ":"))
     scripts = [*([_plotly()] if figures or explorer else []), _file("page.js")]

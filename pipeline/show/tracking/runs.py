@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,7 +120,7 @@ def open_run(
     name: str,
     job_type: str,
     tags: list[str],
-    config: dict[str, Any],
+    config: Mapping[str, object],
 ) -> TrackedRun:
     """Open a wandb run in the study's group in place of an incomplete copy of it.
 
@@ -135,7 +135,7 @@ def open_run(
 
     def begin(mode: Any, resume: Any = None) -> TrackedRun:
         run = wandb.init(
-            id=identity, name=name[:128], job_type=job_type, group=study.folder.resolve().name[:128], config=config,
+            id=identity, name=name[:128], job_type=job_type, group=study.folder.resolve().name[:128], config={**config},
             tags=[tag[:64] for tag in dict.fromkeys([*tracking.tags, *tags]) if tag], dir=str(study.folder),
             project=tracking.project, entity=tracking.entity, settings=settings(tracking), mode=mode, resume=resume,
         )  # fmt: skip
