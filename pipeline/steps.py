@@ -28,6 +28,7 @@ from pipeline.plan.memory import all_fit, memory_lines
 from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
 from pipeline.plan.runs import by_domain, estimate
 from pipeline.plan.token_supply import short_ratios
+from pipeline.plan.validation_noise import noise_lines
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
 from pipeline.question.data import same_texts
 from pipeline.question.messages import ConfigError
@@ -63,7 +64,7 @@ def prepare(context: Context, console: Console) -> Exit:
     # Of text that was there before, too: the runs may be longer by now.
     runs = runs or goal_of(question).runs(estimate(question))
     refused = [f"note: {line}; plan refuses this" for line in refused_by_plan(context.fresh(), runs)]
-    print_items(refused or _short_ratios(context.fresh()), console)
+    print_items(refused or _notes_on_text(context.fresh()), console)
     measure_machine(context.fresh(), console.print)
     return Exit.DONE
 
@@ -83,7 +84,7 @@ def plan(context: Context, console: Console) -> Exit:
     print_items([*question.rehearsal_changes, *same_texts(question), *notes.asked], console)
     console.print(cost_table(context, runs))
     notes_on_cost = (of(runs, question) for of in (cost.evaluation_note, cost.variant_note))
-    for note in filter(None, (*notes_on_cost, *memory_lines(question, runs), *_short_ratios(context))):
+    for note in filter(None, (*notes_on_cost, *memory_lines(question, runs), *_notes_on_text(context))):
         console.print(note, highlight=False, soft_wrap=True)
     if not prepared:
         line = "the corpora are not prepared: this is an estimate, nothing is written"
@@ -99,11 +100,11 @@ def plan(context: Context, console: Console) -> Exit:
     return Exit.DONE if not prepared or all_fit(question, left) else Exit.BAD_CONFIGURATION
 
 
-def _short_ratios(context: Context) -> list[str]:
-    """What `short_ratios` says, where the answer is the ratio of a run whose length is given."""
+def _notes_on_text(context: Context) -> list[str]:
+    """What the corpora are too short for: some ratios of a run whose length is given, and an exact loss."""
     question = context.question
     given = not (question.goal_kind.many_domains or goal_of(question).chooses_run)
-    return [f"note: {line}" for line in short_ratios(context)] if given else []
+    return [f"note: {line}" for line in (*(short_ratios(context) if given else ()), *noise_lines(context))]
 
 
 def _refuse_changed_text(context: Context) -> None:

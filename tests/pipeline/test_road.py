@@ -224,10 +224,12 @@ def test_prepare_says_what_plan_refuses(words: list[str], tmp_path: Path, capsys
     assert run(next_words) == 0
     assert "allow_repeats=true" in refused(["plan", *mine], capsys, 2)
     assert run(["plan", *mine, "allow_repeats=true"]) == 0
-    longer = [*mine, "pretrain.steps=30", "target.steps=20000", "continual.steps=24"]
+    longer = [*mine, "pretrain.steps=30", "target.steps=20000", "continual.steps=24", "goal.tolerance=0.05"]
     for verb in ("prepare", "plan"):
         assert run([verb, *longer]) == 0
-        assert re.search(r"note: .*domain: .* target\.steps=20000 at domain ratios up to \d", capsys.readouterr().out)
+        out = capsys.readouterr().out
+        assert re.search(r"note: .*domain: .* target\.steps=20000 at domain ratios up to \d", out)
+        assert "note: corpora.sources.general: its loss is measured on 8 windows of 16 tokens; the" in out
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.prepared_corpora import prepare_corpora, progress_bar, short_texts, sources_of
 from pipeline.plan.runs import continual_run, data_folder, estimate, grid_runs, planned_runs
 from pipeline.plan.token_supply import short_ratios, supply_problems
+from pipeline.plan.validation_noise import noise_lines
 from pipeline.plan.write import write_plan
 from pipeline.question.data import same_texts
 from pipeline.question.messages import ConfigError
 from pipeline.steps import next_steps
-from pipeline.study.context import context_of
+from pipeline.study.context import Context, context_of
 from pipeline.study.folder import Study
 from tests.pipeline.small import refused, small_words, with_tokens
 from training.corpora.manifest import Manifest
@@ -257,3 +259,49 @@ def test_corpora_of_the_same_text_are_noted(tmp_path: Path, capsys: pytest.Captu
     assert line in capsys.readouterr().out
     others = (f"{both[1]}{tmp_path}/law.jsonl", "corpora.sources.domain.where={lang: [en]}")
     assert [[*same_texts(read_question([*same, other]))] for other in others] == [[], []]
+
+
+WINDOWS = (
+    "its loss is measured on {} windows of 128 tokens; the standard error of {} may be {}: give {} before training"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["validation_windows=29"], []),
+        (["validation_windows=16"], [("general", 16, "a change by 3%", "1.0%", "validation_windows=29")]),
+        (["validation_windows=16", "goal.tolerance=-0.05"], []),
+        (
+            ["goal.tolerance=0.01", "validation_windows=96"],
+            [("general", 50, "a change by 1%", "0.6%", "validation_windows=256 and corpora.validation_ratio=0.26")],
+        ),
+        (
+            ["goal.tolerance=0.005", "validation_windows=1024"],
+            [("general", 50, "a change by 0.5%", "0.6%", "more text")],
+        ),
+        (
+            ["corpora.validation=sets", "goal.tolerance=0.02", "validation_windows=64"],
+            [("general", 50, "a change by 2%", "0.6%", "a longer validation set")],
+        ),
+        (["goal=balance", "validation_windows=16"], []),
+        (["rehearsal=true"], []),
+    ],
+)
+def test_too_few_validation_windows_are_said_with_the_error_to_expect(words: list[str], lines: list[tuple]) -> None:
+    own = ["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"]
+    question = read_question([*own, *words])
+    context = with_validation(estimate(question), general=6401, domain=2049)
+    assert [*noise_lines(context)] == [f"corpora.sources.{name}: {WINDOWS.format(*of)}" for name, *of in lines]
+    fewer = [*noise_lines(with_validation(context, domain=1025))]
+    if question.goal.kind == "trade-off" and not question.rehearsal:
+        remedy = "a longer validation set" if question.corpora.validation else "corpora.validation_ratio=0.1"
+        of = (8, "the loss decrease", "3.5%", remedy)
+        assert fewer[-1] == f"corpora.sources.domain: {WINDOWS.format(*of)}"
+
+
+def with_validation(context: Context, **tokens: int) -> Context:
+    """The context with so many validation tokens in some corpora."""
+    corpora = context.manifest.corpora
+    of = {name: replace(corpora[name], tokens=corpora[name].tokens | {"validation": n}) for name, n in tokens.items()}
+    return replace(context, given_manifest=replace(context.manifest, corpora={**corpora, **of}))
