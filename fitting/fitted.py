@@ -175,18 +175,20 @@ class Fit:
         (`reach`), the interval is at least as wide as such errors of other sources were (`uncertainty.horizon`).
         `log_errors` (k,), log errors of held-out predictions, take the place of both.
         """
-        if log_errors is not None:
-            return interval_of(self.predict(frame), self.errors_at(frame, log_errors), self.scale)
-        if (errors := self.spread.log_errors(frame)) is not None:
-            return interval_of(self.predict(frame), widened(errors, self.spread.below(frame)))
+        if (errors := self.errors_at(frame, log_errors)) is not None:
+            return interval_of(self.predict(frame), errors, self.scale)
         low, high = self.measured_interval(self.predict_draws(frame))
         beyond = np.zeros(len(frame)) if self.scale else self.spread.beyond(frame)
         far = interval_of(self.predict(frame), errors_of(1.0)[:, None] * beyond)
         return np.where(beyond, np.minimum(low, far[0]), low), np.where(beyond, np.maximum(high, far[1]), high)
 
-    def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray) -> np.ndarray:
-        """Log errors (k, n) of the predictions at the rows: `log_errors` (k,), wider below the fitted ratios."""
-        return widened(_checked_errors(log_errors), self.spread.below(frame))
+    def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray | None = None) -> np.ndarray | None:
+        """Log errors (k, n) of the predictions at the rows, wider below the fitted ratios.
+
+        They are `log_errors` (k,), or those of a back test; None: neither is known.
+        """
+        errors = self.spread.log_errors(frame) if log_errors is None else _checked_errors(log_errors)
+        return None if errors is None else widened(errors, self.spread.below(frame))
 
     def measured_interval(
         self, predicted: np.ndarray, log_errors: np.ndarray | None = None

@@ -150,11 +150,14 @@ class LawAverage:
         ]
         return np.concatenate(parts) if parts else np.zeros((0, len(frame)))
 
-    def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray) -> np.ndarray:
-        """Log errors (k, n): `log_errors` (k,) or (k, n), wider where laws disagree and below the fitted ratios."""
+    def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray | None = None) -> np.ndarray | None:
+        """Log errors (k, n) as `Fit.errors_at`, wider also where the laws disagree."""
+        errors = self.spread.log_errors(frame) if log_errors is None else log_errors
+        if errors is None:
+            return None
         logs = self._logs(frame)
         apart = APART * np.sqrt(self._weights @ (logs - self._weights @ logs) ** 2)
-        return widened(log_errors, np.hypot(apart, self.spread.below(frame)))
+        return widened(errors, np.hypot(apart, self.spread.below(frame)))
 
     def predict_interval(
         self, frame: pd.DataFrame, log_errors: np.ndarray | None = None
@@ -164,9 +167,8 @@ class LawAverage:
         Raises PointsError without `log_errors` where neither `held_out` nor `growth` is known.
         """
         spread, predicted = self.spread, self.predict(frame)
-        errors = spread.log_errors(frame) if log_errors is None else log_errors
-        if errors is not None:
-            return interval_of(predicted, self.errors_at(frame, errors))
+        if (errors := self.errors_at(frame, log_errors)) is not None:
+            return interval_of(predicted, errors)
         if self.growth is None:
             raise PointsError("the interval of an average needs log_errors: the log errors of held-out predictions")
         nearest = half_width(np.full(len(frame), NEAREST), spread.growth, spread.residual, spread.law)

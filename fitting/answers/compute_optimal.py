@@ -25,14 +25,12 @@ def compute_optimal(
     *,
     at: Columns | None = None,
     sizes: tuple[float, float] | None = None,
-    log_errors: np.ndarray | None = None,
 ) -> Answer:
     """The N and D of least loss with 6 N D = flops: in closed form where the law at a ratio is Chinchilla's.
 
     Parameters: `fit`, of a law that reads N and D; `flops`, raw (5e19); `ratio`, the ratio r of the corpus of the fit
     in the mixture, for a law that reads it; `at`, further columns that the law reads, or a function from N and D (n,)
     to them, r among them. `sizes`: least and greatest N that may be had; the optimum is then sought between them.
-    `log_errors`: as in `Fit.predict_interval`.
 
     `values`: N (billions of parameters), D (billions of tokens); for chinchilla and dcpt also G, a, b of
     N = G (C/6)^a, D = (C/6)^b / G, and E, B: the law's E0 = E + C / (r + eps)^gamma and B0 = B r^eta at the ratio.
@@ -79,7 +77,7 @@ def compute_optimal(
         values = {"N": estimate(N, best), "D": estimate(budget / N, budget / best)}
     there = frame_at(N)
     warnings = beyond("fit", fit, there) + unknown_interval("fit", fit)
-    return Answer(values, {"loss": implied(fit, there, log_errors)}, status, warnings)
+    return Answer(values, {"loss": implied(fit, there)}, status, warnings)
 
 
 def closed_form(chinchilla: Mapping[str, float], budget: float) -> dict[str, float]:

@@ -58,8 +58,9 @@ def trade_off(
     parameters, `D` billions of tokens of the run to be made; `tolerance`, relative (0.03 is 3%); `general_before`,
     general loss before the run in nats per token. `general_at`, `domain_at`: further columns that a law reads at the
     end of the run (s1, s2, s1_pretrain, loss_before, rho); the general loss_before is `general_before` unless said
-    otherwise. `general_errors`, `domain_errors`: log errors of predictions, as in `Fit.predict_interval`; the interval
-    of the ratio is over the former, or without them over the draws of the general fit.
+    otherwise. `general_errors`, `domain_errors`: log errors of predictions, as in `Fit.predict_interval`, in place of
+    those of a back test; the interval of the ratio is over the former, or where none are known over the draws of the
+    general fit.
 
     Raises PointsError for missing columns, and for impossible values.
 
@@ -158,8 +159,8 @@ def trade_offs(
     r_d, possible = _solved(loss, curve, caps)
     low = high = infeasible = np.full(len(caps), np.nan)
     if possible.any():
-        errors = 0.0 if general_errors is None else general.errors_at(grid, general_errors)
-        curves = general.predict_draws(grid) if general_errors is None else _rising(curve, curve * np.exp(errors))
+        errors = general.errors_at(grid, general_errors)
+        curves = general.predict_draws(grid) if errors is None else _rising(curve, curve * np.exp(errors))
         drawn, last = _crossings(curves, np.tile(caps, (len(curves), 1)))
         low, high = np.quantile(drawn, TAILS, axis=0)
         infeasible = (last < 0).mean(axis=0)

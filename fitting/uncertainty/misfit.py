@@ -74,7 +74,10 @@ def half_width(errors: np.ndarray, residual: float, factor: float, runs: int) ->
     return student * factor * sqrt(float(np.mean(np.square(errors))) + residual**2 + FLOOR**2)
 
 
-def log_errors(half_width: float, count: int = 199) -> np.ndarray:
-    """Log errors (count,) that stand for a distribution with this half-width of 90%: quantiles of Student's t."""
+def log_errors(half_width: float | np.ndarray, count: int = 199) -> np.ndarray:
+    """Log errors (count,), or (n, count) of half-widths (n, 1) of 90%, that stand for a distribution of them.
+
+    They are quantiles of Student's t.
+    """
     quantiles = stdtrit(FREEDOM, (np.arange(count) + 0.5) / count)
     return half_width * quantiles / stdtrit(FREEDOM, 0.95)

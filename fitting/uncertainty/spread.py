@@ -84,12 +84,17 @@ class Spread:
         larger = np.array([misfit.distance(known, N) if known else 0.0 for N in sizes])
         return np.hypot(np.hypot(np.where(ahead > BEYOND, far, 0.0), horizon.SIZE * larger), self.below(frame))
 
+    def log_errors_at(self, N: float, D: float) -> np.ndarray | None:
+        """Log errors (k,) of predictions at N and D, whatever the ratio; None: nothing was held out."""
+        return misfit.log_errors(self.half_width(N, D)) if self.held_out else None
+
     def log_errors(self, frame: pd.DataFrame) -> np.ndarray | None:
-        """Log errors (k, n) at the rows, whatever their ratio; None where no error is known or N and D are not."""
+        """The same (k, n) at the rows of a frame; None also where it has no N and D."""
         if not self.held_out or not {"N", "D"} <= {*frame.columns}:
             return None
-        half = [self.half_width(N, D) for N, D in zip(frame["N"].to_numpy(float), frame["D"].to_numpy(float))]
-        return misfit.log_errors(1.0)[:, None] * half
+        rows = [*zip(frame["N"].to_numpy(float), frame["D"].to_numpy(float))]
+        half = {row: self.half_width(*row) for row in dict.fromkeys(rows)}
+        return misfit.log_errors(np.array([half[row] for row in rows])[:, None]).T
 
 
 def widened(log_errors: np.ndarray, half_widths: np.ndarray) -> np.ndarray:

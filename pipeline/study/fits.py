@@ -17,7 +17,7 @@ from fitting.fitted import saved_fields
 from fitting.law_average import AVERAGE, LEAST_LOSS, laws_that_count
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
-from fitting.uncertainty.misfit import NEXT, log_errors
+from fitting.uncertainty.misfit import NEXT
 from pipeline.question.messages import MissingError
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.collect import read_parquet
@@ -271,18 +271,6 @@ def with_average(
             errors = held_out_errors(tested, corpus, of_law)
             made[corpus][AVERAGE] = LawAverage({law: fits[corpus][law] for law in of_law}, of_law, held_out=errors)
     return made
-
-
-def prediction_errors(
-    tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, N: float, D: float
-) -> np.ndarray | None:
-    """Log errors (k,) of a fit's predictions at N and D (`fitting.uncertainty.spread`).
-
-    None when nothing could be held out.
-    """
-    laws = fit.weights if isinstance(fit, LawAverage) else {fit.law: 1.0}
-    spread = dataclasses.replace(fit.spread, held_out=held_out_errors(tested, corpus, laws))
-    return log_errors(spread.half_width(N, D)) if spread.held_out else None
 
 
 def held_out_errors(tested: pd.DataFrame, corpus: str, weights: Mapping[str, float]) -> dict[str, float]:

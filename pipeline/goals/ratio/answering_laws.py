@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import pandas as pd
 
 from fitting import Estimate, Fit, LawAverage, TradeOff, trade_off
@@ -18,7 +17,7 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import ModelCandidate, RecommendedChange
 from pipeline.study.collect import schedules
 from pipeline.study.context import Context
-from pipeline.study.fits import prediction_errors, refuse_other_points, weights, with_average
+from pipeline.study.fits import refuse_other_points, weights, with_average
 from pipeline.study.folder import PlannedRun
 from pipeline.study.target import Target, find_target
 from training.schedule import learning_rates
@@ -57,16 +56,11 @@ class AnsweringLaws:
         design = replace(self.question.design, peaks=[1.0])
         return replace(self, question=replace(with_peak(self.question, peak), design=design))
 
-    def log_errors(self, corpus: str, target: Target) -> np.ndarray | None:
-        """Log errors of a corpus's law for a run, as `pipeline.study.fits.prediction_errors` gives them."""
-        fit = self.fit(corpus)
-        return prediction_errors(self.tested, corpus, fit, target.N, target.D)
-
     def loss(self, target: Target, corpus: str, ratio: float) -> tuple[float, float, float]:
         """Loss at the end of a run at a domain ratio, and the ends of its prediction interval, nats per token."""
         fit, r = self.fit(corpus), 1 - ratio if corpus == self.question.corpora.general else ratio
         frame = pd.DataFrame([{**target.columns(corpus, fit), "r": r}])
-        low, high = fit.predict_interval(frame, self.log_errors(corpus, target))
+        low, high = fit.predict_interval(frame)
         return float(fit.predict(frame)[0]), float(low[0]), float(high[0])
 
     def trade_off(self, target: Target) -> TradeOff:
@@ -76,7 +70,6 @@ class AnsweringLaws:
         return trade_off(
             *fits, target.N, target.D, tolerance, target.before[general],
             general_at=target.columns(general, fits[0]), domain_at=target.columns(domain, fits[1]),
-            general_errors=self.log_errors(general, target), domain_errors=self.log_errors(domain, target),
         )  # fmt: skip
 
 

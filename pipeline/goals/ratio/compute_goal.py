@@ -55,9 +55,8 @@ class ComputeGoal(LawGoal):
         best = int(np.argmin([loss for loss, *_ in losses]))
         target = targets[best]
         answer = compute_optimal(
-            laws.fit(domain), flops, at=_by_size(laws, targets, ratios), sizes=(targets[0].N, targets[-1].N),
-            log_errors=laws.log_errors(domain, target),
-        )  # fmt: skip
+            laws.fit(domain), flops, at=_by_size(laws, targets, ratios), sizes=(targets[0].N, targets[-1].N)
+        )
         size = answer.values["N"]
         rows = [
             ModelCandidate(target.model, target.N, target.D, target.steps, ratio, *loss)

@@ -28,7 +28,7 @@ from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Interval, MeasuredPlace, Outcome, Recommendation
 from pipeline.study.context import Context
-from pipeline.study.fits import prediction_errors, with_average
+from pipeline.study.fits import with_average
 from pipeline.study.folder import PlannedRun, StudyError
 from pipeline.study.number_format import percent
 from pipeline.study.status import ended_points
@@ -130,10 +130,10 @@ def compare(
     outcome: Callable[[Question, Recommendation, list[ConfirmationRow]], Outcome],
 ) -> Confirmation:
     """Every law's prediction for the end of each place beside the mean over its seeds; writes confirmation.json."""
-    study, points, tested = context.study, context.points, context.tested
+    study, points = context.study, context.points
     recommendation = Recommendation.read(study)
     question = with_peak(context.question, recommendation.peak_learning_rate)
-    answering = with_average(context.fits, recommendation.weights, tested)
+    answering = with_average(context.fits, recommendation.weights, context.tested)
     by_place: dict[tuple, list[PlannedRun]] = {}
     for run in runs:
         # Runs of a place differ in their seed alone.
@@ -157,9 +157,8 @@ def compare(
             }
             for law, fit in answering[corpus].items():
                 frame = pd.DataFrame([{**target.columns(corpus, fit), "r": ends["r"].iloc[0]}])
-                errors = prediction_errors(tested, corpus, fit, target.N, target.D)
-                interval = fit.predict_interval(frame, errors)
-                predicted, low, high = (float(side[0]) for side in (fit.predict(frame), *interval))
+                sides = (fit.predict(frame), *fit.predict_interval(frame))
+                predicted, low, high = (float(side[0]) for side in sides)
                 rows.append(
                     ConfirmationRow(
                         run=run.name, model=run.model, N=target.N, D=target.D, steps=target.steps, corpus=corpus,

@@ -16,11 +16,11 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from fitting import Fit, LawAverage
 from fitting.schedule import ANNEALING, FORWARD
 from fitting.uncertainty.horizon import half_width
 from pipeline.goals.ratio.answering_laws import CHANGE_LAW, AnsweringLaws
 from pipeline.question.messages import StudyError
-from pipeline.study.fits import prediction_errors
 from pipeline.study.number_format import percent
 from pipeline.study.target import Target
 
@@ -78,15 +78,13 @@ class FollowedRun:
 
     def curve(self, corpus: str, steps: Sequence[int]) -> pd.DataFrame:
         """The losses that were predicted before the run after some steps of it: step, predicted, low, high."""
-        fit, target = self.laws.fit(corpus), self.target
-        frame = target.along(corpus, fit, steps).assign(r=self._r(corpus))
-        low, high = np.zeros((2, len(frame)))
-        for row, D in enumerate(frame["D"]):
-            errors = prediction_errors(self.laws.tested, corpus, fit, target.N, D)
-            sides = fit.predict_interval(frame.iloc[[row]], errors)
-            low[row], high[row] = (float(side[0]) for side in sides)
-        losses = pd.DataFrame({"predicted": fit.predict(frame), "low": low, "high": high}) + self.levels[corpus]
-        return losses.assign(step=[*steps])
+        fit = self.laws.fit(corpus)
+        frame = self.target.along(corpus, fit, steps).assign(r=self._r(corpus))
+        return self._losses(corpus, fit, frame).assign(step=[*steps])
+
+    def _losses(self, corpus: str, fit: Fit | LawAverage, frame: pd.DataFrame) -> pd.DataFrame:
+        low, high = fit.predict_interval(frame)
+        return pd.DataFrame({"predicted": fit.predict(frame), "low": low, "high": high}) + self.levels[corpus]
 
     @cached_property
     def compared(self) -> dict[str, pd.DataFrame]:
@@ -166,10 +164,7 @@ class FollowedRun:
             fit = self.laws.fits[corpus][CHANGE_LAW]
             r = 1 - GRID if corpus == self.corpora[0] else GRID
             columns = {**self.target.columns(corpus, fit), "r_first": self._r(corpus), "s1_first": first}
-            frame = pd.DataFrame({**columns, "r": r})
-            errors = prediction_errors(self.laws.tested, corpus, fit, self.target.N, self.target.D)
-            low, high = fit.predict_interval(frame, errors)
-            table = pd.DataFrame({"predicted": fit.predict(frame), "low": low, "high": high}) + self.levels[corpus]
+            table = self._losses(corpus, fit, pd.DataFrame({**columns, "r": r}))
             ends[corpus] = self._learned(corpus, table.assign(step=self.target.steps))
         within = np.flatnonzero(self.is_within(ends[self.corpora[0]]["predicted"].to_numpy()))
         if not len(within):

@@ -39,7 +39,7 @@ class LimitedDataGoal(LawGoal):
         tokens = question.goal.domain_tokens / 1e9
         most = (question.goal.most_tokens or LONGEST * question.goal.domain_tokens) / 1e9
         by_length = base.columns_by_length(domain, fit, tokens, most)
-        limits = {"most_tokens": most, "log_errors": laws.log_errors(domain, base)}
+        limits = {"most_tokens": most, "log_errors": fit.spread.log_errors_at(base.N, base.D)}
         answer = limited_data(fit, base.N, tokens, at=by_length, **limits)
         ratio, low, high = answer.values["domain_ratio"]
         target = base.lasting(limited_steps(question, ratio))

@@ -20,7 +20,7 @@ from pipeline.show.report.colours import BLACK, LAW_COLOURS
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context
-from pipeline.study.fits import fit_file
+from pipeline.study.fits import fit_file, with_average
 from pipeline.study.folder import PlannedRun, StudyError
 from pipeline.study.number_format import domain_ratio_of, short
 from pipeline.study.target import Target, find_target
@@ -86,10 +86,9 @@ class Evidence:
             law: {corpus: alone[corpus][law] for corpus in self.corpora} for law in self._fitted
         }
         weights = self.recommendation.weights if self.recommendation else {}
-        if weights and all(of and {*of} <= {*fits} for of in weights.values()):
-            fits[AVERAGE] = {
-                corpus: LawAverage({law: alone[corpus][law] for law in of}, of) for corpus, of in weights.items()
-            }
+        if weights and self.tested is not None and all(of and {*of} <= {*fits} for of in weights.values()):
+            averaged = with_average(alone, weights, self.tested)
+            fits[AVERAGE] = {corpus: averaged[corpus][AVERAGE] for corpus in weights}
         return fits
 
     @cached_property

@@ -18,10 +18,11 @@ import pandas as pd
 from fitting import Fit, LawAverage, PointsError
 from fitting.answers.answer import beyond
 from fitting.answers.trade_off import trade_offs
+from fitting.law_average import AVERAGE
 from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import Key, Panel, axis, band, log_axis, numbers, panel, ratio_axis
-from pipeline.study.fits import prediction_errors, weights
+from pipeline.study.fits import weights, with_average
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target
 
@@ -159,27 +160,25 @@ def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverag
 
 def _of_target(
     evidence: Evidence, fits: dict[str, Fit | LawAverage], role: str, N: float, D: float
-) -> tuple[Fit | LawAverage, np.ndarray | None]:
-    """The fit, or average of the laws, that answers for a size and length, and its log errors."""
+) -> Fit | LawAverage:
+    """The fit, or average of the laws, that answers for a size and length."""
     corpus, fit = evidence.corpora[ROLES.index(role)], fits[role]
-    if evidence.tested is None:
-        return fit, None
-    if isinstance(fit, LawAverage):
-        own = weights(evidence.tested, corpus, fit.spread.kind(N, D), fit.spread.horizon(N, D))
-        # Beyond what some laws see they have no weight at the answer, and have one here.
-        fit = LawAverage({law: evidence.context.fits[corpus][law] for law in own}, own)
-    return fit, prediction_errors(evidence.tested, corpus, fit, N, D)
+    if evidence.tested is None or not isinstance(fit, LawAverage):
+        return fit
+    # Beyond what some laws see they have no weight at the answer, and have one here.
+    own = {corpus: weights(evidence.tested, corpus, fit.spread.kind(N, D), fit.spread.horizon(N, D))}
+    return with_average(evidence.context.fits, own, evidence.tested)[corpus][AVERAGE]
 
 
 def _answers(
     fits: dict[str, Fit | LawAverage],
-    of_target: Callable[[str, float, float], tuple[Fit | LawAverage, np.ndarray | None]],
+    of_target: Callable[[str, float, float], Fit | LawAverage],
     tolerances: list[float],
     size: Size,
     length: Length,
 ) -> dict[str, list[list[float | None]]]:
     """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
-    (general, general_errors), (domain, domain_errors) = (of_target(role, size["N"], length["D"]) for role in ROLES)
+    general, domain = (of_target(role, size["N"], length["D"]) for role in ROLES)
     general_at, domain_at = (
         {name: value for name, value in length["at"][role].items() if name != "D"}
         | {"loss_before": size["before"][role]}
@@ -187,7 +186,7 @@ def _answers(
     )
     answers = trade_offs(
         general, domain, size["N"], length["D"], np.array(tolerances), size["before"]["general"], _CURVE, parts=1000,
-        general_at=general_at, domain_at=domain_at, general_errors=general_errors, domain_errors=domain_errors,
+        general_at=general_at, domain_at=domain_at,
     )  # fmt: skip
     ratios = [np.floor(1000 * answers.domain_ratio), np.round(1000 * answers.low), np.round(1000 * answers.high)]
     n = len(tolerances)

@@ -21,7 +21,6 @@ from pipeline.show.report.marks import (
     panel,
     ratio_axis,
 )
-from pipeline.study.fits import prediction_errors
 from pipeline.study.fitted_points import first_mixture, first_step
 from pipeline.study.number_format import label, percent, quantity
 
@@ -97,9 +96,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         sides = [losses]
         lines = _law_lines(evidence, law, corpus, sides[0]) + lines
         if len(fit.draws):
-            tested = evidence.tested
-            errors = None if tested is None else prediction_errors(tested, corpus, fit, target.N, target.D)
-            sides += fit.predict_interval(frame, errors)
+            sides += fit.predict_interval(frame)
             bands.append(band(100 * RATIOS, sides[1], sides[2], evidence.colours[law]))
         curves += sides
         # Where the run is all domain, or all general, losses leave the range that an answer is sought in.

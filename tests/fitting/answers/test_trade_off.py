@@ -106,6 +106,15 @@ def test_held_out_errors_widen_the_interval(general, domain):
     assert wide.predicted["domain"] == plain.predicted["domain"]
 
 
+def test_a_fit_that_was_back_tested_knows_its_errors(general, domain):
+    tolerance = true_general_loss(0.6) / BEFORE - 1
+    tested = replace(general, held_out={"ratio": 0.004})
+    errors = tested.spread.log_errors_at(N, D)
+    assert fitting.trade_off(tested, domain, N, D, tolerance, BEFORE) == fitting.trade_off(
+        general, domain, N, D, tolerance, BEFORE, general_errors=errors
+    )
+
+
 def test_extrapolation_is_said(general, domain):
     lines = fitting.trade_off(general, domain, 8.0, 260.0, 0.1, BEFORE).warnings
     assert "general: N = 8 billion is beyond the points, 2 times the largest fitted (4)" in lines

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -15,7 +14,7 @@ from pipeline.goals.registry import goal_of
 from pipeline.question.loading import question_of_study
 from pipeline.study.context import Context, context_of
 from pipeline.study.earlier import BETWEEN_DOMAINS, studies_of_longer_runs, with_earlier
-from pipeline.study.fits import fit_file, prediction_errors
+from pipeline.study.fits import fit_file
 from pipeline.study.folder import StudyError
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
@@ -62,8 +61,7 @@ def test_general_is_known_as_far_as_an_earlier_run_went(study: Path) -> None:
     assert "count too, up to step 1,200, domain ratios 0.5 to 0.95 (general_from)" in lines[0]
     laws, target = answering_laws(context.fresh()), context.fresh().target
     predicted, low, high = laws.loss(target, "general", 0.5)
-    errors = prediction_errors(laws.tested, "general", laws.fit("general"), target.N, target.D)
-    assert np.quantile(errors, 0.95) > BETWEEN_DOMAINS
+    assert laws.fit("general").spread.half_width(target.N, target.D) > BETWEEN_DOMAINS
     in_file = Fit.from_json(fit_file(context.study, "general", laws.law["general"]).read_text())
     assert in_file.predict_interval(pd.DataFrame([{**target.columns("general", in_file), "r": 0.5}])) == (
         pytest.approx([low]),

@@ -17,6 +17,7 @@ from scipy.special import stdtrit
 from fitting import Fit, LawAverage, fit, folds, law_weights
 from fitting.uncertainty.horizon import POWER, half_width
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
+from fitting.uncertainty.spread import Spread
 from pipeline.goals.ratio import law_goal
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
@@ -31,7 +32,6 @@ from pipeline.study.fits import (
     fit_all,
     fit_file,
     held_out_errors,
-    prediction_errors,
     read_fits,
     shared_folds,
     trust,
@@ -186,8 +186,9 @@ FITTED = partial(given, "chinchilla", {"E": 1.0, "A": 1.0, "B": 1.0, "alpha": 0.
 RANGES = {"N": (0.1, 1.0), "D": (1.0, 8.0)}
 
 
-def _half_width(tested: pd.DataFrame, fit: Fit | LawAverage, N: float, D: float) -> float:
-    return float(np.quantile(prediction_errors(tested, "general", fit, N, D), 0.95))
+def _spread(tested: pd.DataFrame, fit: Fit | LawAverage) -> Spread:
+    laws = fit.weights if isinstance(fit, LawAverage) else {fit.law: 1.0}
+    return dataclasses.replace(fit, held_out=held_out_errors(tested, "general", laws)).spread
 
 
 def test_an_average_is_judged_by_its_own_errors() -> None:
@@ -195,9 +196,9 @@ def test_an_average_is_judged_by_its_own_errors() -> None:
     fit = FITTED(ranges=RANGES)
     average = LawAverage({"one": fit, "two": fit}, {"one": 0.5, "two": 0.5})
     one = dataclasses.replace(fit, law="one")
-    alone_in_average = prediction_errors(tested, "general", LawAverage({"one": one}, {"one": 1.0}), *INSIDE)
-    assert alone_in_average == pytest.approx(prediction_errors(tested, "general", one, *INSIDE))
-    halves = [_half_width(tested, fit, *at) for fit in (average, one) for at in (LONGER, INSIDE)]
+    alone_in_average = _spread(tested, LawAverage({"one": one}, {"one": 1.0})).half_width(*INSIDE)
+    assert alone_in_average == pytest.approx(_spread(tested, one).half_width(*INSIDE))
+    halves = [_spread(tested, fit).half_width(*at) for fit in (average, one) for at in (LONGER, INSIDE)]
     few = stdtrit(fit.n_runs - 2, 0.95) / stdtrit(10**6, 0.95)
     residual = 0.001
     of_average, of_one = np.hypot(residual, FLOOR), np.hypot(np.hypot(residual, FLOOR), 0.02)
@@ -205,7 +206,7 @@ def test_an_average_is_judged_by_its_own_errors() -> None:
     # Nothing was held out by ratio, so errors by tokens stand for it.
     alone = [FACTORS["tokens"] * of_one, STAND_IN * FACTORS["ratio"] * of_one]
     assert halves == pytest.approx([few * half for half in (by_tokens, by_ratio, *alone)], rel=0.02)
-    assert prediction_errors(tested.iloc[:0], "general", average, *INSIDE) is None
+    assert _spread(tested.iloc[:0], average).log_errors_at(*INSIDE) is None
 
 
 def test_errors_grow_beyond_the_longest_run_of_the_targets_size() -> None:
@@ -214,13 +215,13 @@ def test_errors_grow_beyond_the_longest_run_of_the_targets_size() -> None:
     # The small model was run for an eighth of the tokens that the large one was.
     assert [one.spread.kind(*at) for at in ((1.0, 8.0), (0.1, 8.0), (0.1, 1.0))] == ["ratio", "tokens", "ratio"]
     at = [(1.0, 8.0), (1.0, 16.0), (0.1, 8.0), (1.0, 64.0), (1.0, 256.0)]
-    halves = [_half_width(tested, one, *of) for of in at]
+    halves = [_spread(tested, one).half_width(*of) for of in at]
     assert halves == sorted(halves)
     assert halves[3] == pytest.approx(halves[2])
     expected = half_width(np.array([32.0]), [0.004 / np.log(1.5) ** POWER], 0.001)[0]
     assert halves[4] == pytest.approx(expected, rel=0.02)
     both = LawAverage({"one": one, "two": one}, {"one": 0.5, "two": 0.5})
-    assert _half_width(tested, both, 1.0, 256.0) < halves[4]
+    assert _spread(tested, both).half_width(1.0, 256.0) < halves[4]
 
 
 def test_a_fit_that_is_read_has_the_interval_of_the_recommendation(whole) -> None:
