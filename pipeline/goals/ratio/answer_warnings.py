@@ -107,12 +107,12 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     yield from (f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items())
     if unfitted := [name for name in context.question.law if name not in context.fits[general]]:
         yield f"{', '.join(unfitted)}: left out, cptlaw fit says why"
-    if laws.tested.empty:
+    if context.tested.empty:
         yield "no law could be tested on points held out of its fit; the first one was taken"
     for corpus in context.corpora:
         weight = laws.weights.get(corpus)
         if weight and (left := [name for name in laws.question.law if name not in weight]):
-            tested = set(laws.tested.loc[laws.tested["corpus"] == corpus, "law"])
+            tested = set(context.tested.loc[context.tested["corpus"] == corpus, "law"])
             near = [name for name in left if name in tested and np.isfinite(LAWS[name].furthest)]
             limited = [*near, *(name for name in left if name in tested and LAWS[name].nearest)]
             if others := [name for name in left if name not in limited]:

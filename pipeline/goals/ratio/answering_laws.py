@@ -37,8 +37,6 @@ class AnsweringLaws:
     """Corpus -> law, or average, -> fit."""
     law: Mapping[str, str]
     """Corpus -> law, or average, that answers for it."""
-    tested: pd.DataFrame
-    """Predictions of held-out points."""
     weights: dict[str, dict[str, float]] = field(default_factory=dict)
     """Corpus -> law -> weight in the average; empty where one law answers alone."""
 
@@ -161,7 +159,7 @@ def answering_laws(context: Context) -> AnsweringLaws:
         kind, horizon = fitted.spread.kind(target.N, target.D), fitted.spread.horizon(target.N, target.D)
         weight[corpus] = weights(context.tested, corpus, kind, horizon)
     law = {corpus: AVERAGE if weight.get(corpus) else next(iter(question.law)) for corpus in context.corpora}
-    return AnsweringLaws(question, points, with_average(fits, weight, context.tested), law, context.tested, weight)
+    return AnsweringLaws(question, points, with_average(fits, weight, context.tested), law, weight)
 
 
 def with_tried_peaks(question: Question, plan: Sequence[PlannedRun]) -> Question:

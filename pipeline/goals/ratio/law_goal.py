@@ -187,7 +187,7 @@ class LawGoal(Goal):
         # Down, so that the mixture that is run stays within the tolerance.
         ratio = None if answer.domain_ratio is None else math.floor(answer.domain_ratio * 1000) / 1000
         general, domain = context.corpora
-        errors = laws.tested.assign(error=laws.tested["relative_error"].abs())
+        errors = context.tested.assign(error=context.tested["relative_error"].abs())
         errors = errors.groupby(["corpus", "split", "law"])["error"].agg(
             mean_error="mean", max_error="max", points="size"
         )

@@ -37,8 +37,7 @@ def _asked(*words: str, **domain: float) -> AnsweringLaws:
     # General text that is learned again as fast as at first.
     params = {"general": {**PARAMS, "eta": 1.0, "lambda": 0.9}, "code": {**PARAMS, "lambda": 0.9, **domain}}
     fits = {corpus: {LAW: given(LAW, own, draws=4)} for corpus, own in params.items()}
-    untested = pd.DataFrame(columns=["law", "corpus", "split"])
-    return AnsweringLaws(question, pd.DataFrame(rows), fits, dict.fromkeys(fits, LAW), untested)
+    return AnsweringLaws(question, pd.DataFrame(rows), fits, dict.fromkeys(fits, LAW))
 
 
 def test_each_time_is_answered_for_the_schedule_of_the_run() -> None:
@@ -85,7 +84,7 @@ def test_an_answered_study_keeps_its_changes_and_prints_them(tmp_path: Path) -> 
     asked, study = _asked("goal.change_at=[0.5]", delta=0.9), Study(tmp_path)
     held_out = tmp_path / study.fitted("fits") / "held_out.parquet"
     held_out.parent.mkdir()
-    asked.tested.reindex(columns=[*HELD_OUT]).to_parquet(held_out)
+    pd.DataFrame(columns=[*HELD_OUT]).to_parquet(held_out)
     context = Context(asked.question, study)
     vars(context).update(points=asked.points, fits=asked.fits)
     content = goal_of(asked.question).recommend(context, list)

@@ -46,8 +46,7 @@ def _asked(draws: int = 20, wobble: float = 0.01, E: float = 500.0, **goal: Any)
     ]  # fmt: skip
     of_corpus = {**PARAMS, "code": {**PARAMS["code"], "E": E}}
     fits = {corpus: {LAW: given(LAW, params, draws=draws, wobble=wobble)} for corpus, params in of_corpus.items()}
-    untested = pd.DataFrame(columns=["law", "corpus", "split"])
-    return AnsweringLaws(question, pd.DataFrame(rows), fits, dict.fromkeys(PARAMS, LAW), untested)
+    return AnsweringLaws(question, pd.DataFrame(rows), fits, dict.fromkeys(PARAMS, LAW))
 
 
 def _answer(asked: AnsweringLaws) -> Solution:
