@@ -178,8 +178,11 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
         if ratio_unknown:
             ratio = _mixed(answer, question.corpora.domain)
             return f"{narrower}; cptlaw confirm {study} measures the losses of {ratio} alone", refine
-        more = f"cptlaw refine {study} trains one more round of runs for the fit"
-        return f"cptlaw confirm {study} measures it; {more}", ("confirm", *words)
+        measures, confirm = f"cptlaw confirm {study} measures it", ("confirm", *words)
+        half_width = ((answer.high or 0.0) - (answer.low or 0.0)) / 2
+        if half_width <= question.design.tolerance and goal_of(question).too_wide(question, answer):
+            return measures, confirm  # Rounds choose runs for the ratio, which is known.
+        return f"{measures}; cptlaw refine {study} trains one more round of runs for the fit", confirm
     sizes, more = "a smaller and a larger model in ladder", ("confirm", *words, "confirm.seeds=3")
     return (f"cptlaw {shlex.join(more)}, or {sizes}", more) if seeds < 3 else (sizes, ())
 

@@ -79,10 +79,14 @@ class DesignRound:
         """The cost so far, what is known, the next runs, and what they should bring, in a line."""
         known = "nothing measured yet"
         if self.half_width is not None and self.answer is not None:
-            half = f"half of its 90% interval by the posterior {min(self.half_width, _WIDEST):.3f}"
-            known = f"domain ratio {self.answer:.3f}, {half} (design.tolerance={self.tolerance:g})"
-            if self.chosen and not self.more and self.half_width <= self.tolerance:
-                known += "; within it, but these runs alone do not settle the answer, so one more round"
+            asked, known = f"design.tolerance={self.tolerance:g}", f"domain ratio {self.answer:.3f}"
+            if self.half_width <= self.tolerance and not self.more and self.stop != TOLERANCE:
+                # Without a half-width: the one that decided is of fits, this one may be of the posterior.
+                known += f", within {asked}"
+                known += ", but these runs alone do not settle the answer, so one more round" if self.chosen else ""
+            else:
+                half = f"half of its 90% interval{' by the posterior' if self.more else ''}"
+                known += f", {half} {min(self.half_width, _WIDEST):.3f} ({asked})"
         # The budget holds for the rounds that follow by themselves alone.
         limit = "" if self.more else f" of at most {self.budget:.2g}"
         cost = f"{self.spent:.2g}{limit} {self.unit} so far"

@@ -132,7 +132,10 @@ class LawGoal(Goal):
         half_width = (content.high - content.low) / 2
         if wide := self.too_wide(context.question, content):
             ratio = f"by them half of the 90% interval of the domain ratio is {half_width:.3f} ({within})"
-            log(f"{ratio}; whether the answer keeps to goal.tolerance is not known yet: {wide}")
+            log(
+                f"{ratio}; whether the answer keeps to goal.tolerance is not known yet: {wide}; runs for the fit are "
+                "chosen for the ratio, cptlaw confirm measures the change"
+            )
             return None
         return content.mixture[context.question.corpora.domain], half_width
 

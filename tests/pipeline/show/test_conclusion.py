@@ -118,6 +118,13 @@ def test_the_headline_says_what_is_known(
     assert ("cptlaw confirm" in known.remedy) == (asked and losses is None)
 
 
+def test_rounds_are_no_remedy_where_the_ratio_is_known_and_the_change_alone_is_not(tmp_path: Path) -> None:
+    narrow = _conclusion(tmp_path, None, **WIDE, low=0.46, high=0.54)
+    assert narrow.command == ("confirm", str(tmp_path))
+    assert narrow.remedy == f"What would tell: cptlaw confirm {tmp_path} measures it."
+    assert "cptlaw refine" in _conclusion(tmp_path, None, **WIDE, low=0.44, high=0.56).remedy
+
+
 def test_a_loss_outside_its_interval_is_in_the_headline(tmp_path: Path) -> None:
     known = _conclusion(tmp_path, MET, {"predicted": 3.05, "low": 3.01, "high": 3.1, "inside": False})
     assert known.headline.endswith("the loss on code is 3.0000, predicted 3.0100 to 3.1000; 2 of 4 losses as predicted")

@@ -11,7 +11,15 @@ import pytest
 
 from fitting import LAWS
 from pipeline.goals.active.candidates import CandidateRun, candidate_points, losses_before
-from pipeline.goals.active.history import CONFIRMATION, TOLERANCE, DesignRound, history_file, read_rounds, write_rounds
+from pipeline.goals.active.history import (
+    BUDGET,
+    CONFIRMATION,
+    TOLERANCE,
+    DesignRound,
+    history_file,
+    read_rounds,
+    write_rounds,
+)
 from pipeline.goals.active.rounds import (
     _laws,
     add_confirmation_runs,
@@ -142,7 +150,8 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     beyond = round_after((0.695, 0.006))
     assert beyond.stop is None
     assert len(beyond.chosen) == 2
-    assert "(design.tolerance=0.006); within it, but these runs alone do not settle the answer, so one" in beyond.line()
+    assert "0.695, within design.tolerance=0.006, but these runs alone do not settle the answer, so" in beyond.line()
+    assert "half of its" not in dataclasses.replace(beyond, chosen=[], stop=BUDGET).line()
     rounds[-2] = dataclasses.replace(rounds[-2], answer=0.69, half_width=0.006)
     assert round_after((0.6961, 0.006)).stop is None
     assert round_after((0.6959, 0.006)).stop == TOLERANCE
@@ -198,7 +207,8 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
         patch.setattr(goal, "too_wide", lambda question, answer: "the loss may be anything")
         assert goal._recommended(context.fresh(), lines.append) is None
     assert f"half of the 90% interval of the domain ratio is {half_width:.3f} (design.tolerance=0.006)" in lines[-1]
-    assert lines[-1].endswith("keeps to goal.tolerance is not known yet: the loss may be anything")
+    assert "keeps to goal.tolerance is not known yet: the loss may be anything; runs for the fit are" in lines[-1]
+    assert lines[-1].endswith("cptlaw confirm measures the change")
     law = {"dcpt": LawConfig(min_ratio=1.1)}
     assert goal._recommended(setting.asking(dataclasses.replace(question, law=law)), lines.append) is None
 
