@@ -70,34 +70,31 @@ def prepare(context: Context, console: Console) -> Exit:
 
 
 def plan(context: Context, console: Console) -> Exit:
-    """Write plan.jsonl and print its cost; without prepared corpora print the cost only."""
+    """Write plan.jsonl and print its cost; before prepare print the cost only."""
     question, study, goal = context.question, context.study, goal_of(context.question)
     if prepared := context.is_prepared:
         _refuse_changed_text(context)
-        runs = planned_now(context)
-        print_items(write_plan(context, runs), console)
     else:
         sources_of(question)  # Refuses a path that does not exist.
-        context = estimate(question)
-        runs = goal.runs(context)
+    context, runs, missing = planned_or_estimated(context)
+    if not missing:
+        print_items(write_plan(context, runs), console)
     notes = goal.plan_notes(context, runs)
     print_items([*question.rehearsal_changes, *same_texts(question), *notes.asked], console)
     console.print(cost_table(context, runs))
     notes_on_cost = (of(runs, question) for of in (cost.evaluation_note, cost.variant_note))
     for note in filter(None, (*notes_on_cost, *memory_lines(question, runs), *_notes_on_text(context))):
         console.print(note, highlight=False, soft_wrap=True)
-    if not prepared:
-        line = "the corpora are not prepared: this is an estimate, nothing is written"
-        console.print(f"{line}; run cptlaw prepare, then plan again")
-        for line in generation_lines(question):
-            console.print(line, highlight=False, soft_wrap=True)
+    if missing:
+        line = f"{missing}: this is an estimate, nothing is written; run cptlaw prepare, then plan again"
+        print_items([line, *(() if prepared else generation_lines(question))], console)
     else:
         done = sum(study.state(run) == "done" for run in runs)
         console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
     print_items(shown(notes), console)
     # Such runs would not be trained. An estimate says a cost, perhaps of another machine.
     left = [run for run in runs if study.state(run) != "done"]
-    return Exit.DONE if not prepared or all_fit(question, left) else Exit.BAD_CONFIGURATION
+    return Exit.DONE if missing or all_fit(question, left) else Exit.BAD_CONFIGURATION
 
 
 def _notes_on_text(context: Context) -> list[str]:
@@ -115,6 +112,18 @@ def _refuse_changed_text(context: Context) -> None:
 def planned_now(context: Context, *, keep: bool = False) -> list[PlannedRun]:
     """The runs of a question, and its confirmation runs that have begun already; with `keep` all planned runs."""
     return with_planned(context, goal_of(context.question).runs(context), keep=keep)
+
+
+def planned_or_estimated(context: Context) -> tuple[Context, list[PlannedRun], str]:
+    """The context and the runs of a plan; and what prepare has yet to do, before which they are an estimate, or ''."""
+    question, missing = context.question, ""
+    if not context.is_prepared:
+        context, missing = estimate(question), "the corpora are not prepared"
+    elif context.known_precision is None:
+        # Another study has prepared the same text.
+        context = dataclasses.replace(context, given_precision="fp32")
+        missing = "the precision of this study is not chosen yet"
+    return context, goal_of(question).runs(context) if missing else planned_now(context), missing
 
 
 def train(context: Context, console: Console) -> Exit:
@@ -259,7 +268,7 @@ def step_after(verb: str, context: Context) -> str:
     """The step to take after a verb; empty: none is left. Whether a staged goal needs more runs, only train finds."""
     names = list(STEPS)
     first = names.index(verb) + (verb != "train") if verb in STEPS else names.index("train") if context.plan else 0
-    if verb == "plan" and not context.is_prepared:
+    if verb == "plan" and not (context.is_prepared and context.known_precision):
         return "prepare"
     # What a verb was given too early or is out of date comes before what follows on it.
     answers = (

@@ -5,14 +5,12 @@ import json
 from fractions import Fraction
 
 from pipeline.cli.fit_table import JSON, fit_keys
-from pipeline.goals.registry import goal_of
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.launch.launcher import LAUNCHERS
 from pipeline.plan.cost import costs
 from pipeline.plan.duration import speed_of, wall_seconds
-from pipeline.plan.runs import estimate
 from pipeline.question.schema import Question
-from pipeline.steps import planned_now
+from pipeline.steps import planned_or_estimated
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.context import Context, context_of
 from pipeline.study.fits import read_back_test, read_fits
@@ -69,16 +67,12 @@ def described_runs(context: Context, *, briefly: bool = False) -> tuple[list[Run
 
 
 def _plan(context: Context) -> JSON:
-    question, prepared = context.question, context.is_prepared
-    if prepared:
-        runs = planned_now(context)
-    else:
-        context = estimate(question)
-        runs = goal_of(question).runs(context)
+    question = context.question
+    context, runs, missing = planned_or_estimated(context)
     seconds = wall_seconds(context, runs)
     of_groups = [dataclasses.asdict(group) for group in costs(runs, speed_of(context, runs), question)]
     described_runs = [{**_run(run), "state": context.study.state(run)} for run in runs]
-    return {"written": prepared, "seconds": seconds, "costs": of_groups, "runs": described_runs}
+    return {"written": not missing, "seconds": seconds, "costs": of_groups, "runs": described_runs}
 
 
 def _fit(context: Context) -> JSON:

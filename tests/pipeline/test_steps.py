@@ -157,6 +157,18 @@ def test_a_confirmation_has_the_precision_of_the_plan(confirmed: Context, monkey
     assert precisions == ["bf16"]
 
 
+def test_without_a_precision_the_plan_is_an_estimate(confirmed: Context, capsys: pytest.CaptureFixture[str]) -> None:
+    """The text may be prepared by another study."""
+    Machine.path(confirmed.study).unlink()
+    context = confirmed.asking(dataclasses.replace(confirmed.question, precision="auto"))
+    before = confirmed.study.plan_file.read_bytes()
+    assert steps.plan(context, Console(soft_wrap=True)) == Exit.DONE
+    line = "the precision of this study is not chosen yet: this is an estimate, nothing is written"
+    assert f"{line}; run cptlaw prepare, then plan again" in capsys.readouterr().out
+    assert confirmed.study.plan_file.read_bytes() == before
+    assert steps.step_after("plan", context) == "prepare"
+
+
 def test_laws_that_do_not_answer_may_be_left_out_of_a_confirmation(confirmed: Context) -> None:
     question, answer = confirmed.question, Recommendation.read(confirmed.study)
     used = {law for of_law in answer.weights.values() for law in of_law} or {*answer.law.values()}
