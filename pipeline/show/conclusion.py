@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pipeline.goals.ratio.answer_warnings import beyond_runs
 from pipeline.goals.ratio.confirm import CONFIRMED, NEAR, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of
@@ -83,6 +84,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
     if unknown and is_open:
         verdict = f"{verdict}, which says little"
     if not unknown and not found and (wide := goal_of(context.question).too_wide(context.question, answer)):
+        wide += beyond_runs(context, answer.mixture[domain])
         unknown = f"whether {_mixed(answer, domain)} keeps to the tolerance is not known yet: {wide}"
     unknown = unknown or contradicted
     if found and is_open and not unknown and (unknown := found.too_wide):

@@ -1,9 +1,11 @@
 """Tables of a study of fitted laws: cost, held-out errors, recommendation and confirmation."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import pandas as pd
 
+from fitting.law_average import AVERAGE
 from fitting.law_selection import error_percent
 from pipeline.plan.cost import ASSUMED_MFU, Cost, costs
 from pipeline.plan.duration import speed_of, wall_seconds
@@ -166,8 +168,19 @@ def confirmation_table(rows: Sequence[ConfirmationRow]) -> Table:
     ]
     columns = ["loss on", _places(rows), "law", "predicted", "90% interval", "measured", "error", *noise]
     note = "* the answer came from it; ! measured outside the interval"
+    if _is_average_narrowest(rows):
+        note += "; average: narrower, since it erred less than one law on other studies (docs/performance.md)"
     title = "Confirmation: predicted before, measured after"
     return Table(title, [*columns, "perplexity", "bits per byte"], cells, note, left=3, group=2, page_only=2)
+
+
+def _is_average_narrowest(rows: Sequence[ConfirmationRow]) -> bool:
+    """Whether the interval of an average is narrower than those of all laws for the same loss."""
+    widths: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        widths.setdefault((row.corpus, row.run), {})[row.law] = row.high - row.low
+    alone = ({law: width for law, width in of.items() if law != AVERAGE} for of in widths.values())
+    return any(own and of.get(AVERAGE, inf) < min(own.values()) for of, own in zip(widths.values(), alone))
 
 
 def candidates_table(content: Recommendation, domain: str, measured: Mapping[str, float]) -> Table:

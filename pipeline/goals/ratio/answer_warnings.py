@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 
 from fitting import LAWS, Fit, LawAverage, with_areas
 from fitting.fitted import BY_PRIOR
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
+from pipeline.goals.ratio.confirm import NEAR
 from pipeline.study.context import Context
 from pipeline.study.earlier import earlier_line
 from pipeline.study.fitted_points import selected
@@ -78,6 +80,17 @@ def beyond_ratios(laws: AnsweringLaws, ratio: float) -> str:
             seen[f"{percent(low)} to {percent(high)}"] = [*seen.get(f"{percent(low)} to {percent(high)}", []), corpus]
     of = "; ".join(f"the loss on {' and '.join(corpora)} was fitted at {ends}" for ends, corpora in seen.items())
     return f"{percent(ratio)} {domain} is beyond the points: {of}" if seen else ""
+
+
+def beyond_runs(context: Context, ratio: float) -> str:
+    """The end of a sentence: a domain ratio is well above or below those of all runs for the fit; empty: it is not."""
+    _, domain = context.corpora
+    own = [float(Fraction(run.spec.mixture.get(domain, "0"))) for run in context.plan if run.role == "fit"]
+    # Runs of other studies tell of other ratios too.
+    if not own or context.question.general_from or min(own) - NEAR <= ratio <= max(own) + NEAR:
+        return ""
+    ends = f"above {percent(max(own))}" if ratio > max(own) else f"below {percent(min(own))}"
+    return f"; no run for the fit is {ends} {domain}"
 
 
 def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gain: float | None) -> Iterator[str]:

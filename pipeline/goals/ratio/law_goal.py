@@ -21,7 +21,7 @@ from pipeline.goals.active.rounds import (
     plan_lines,
 )
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
-from pipeline.goals.ratio.answer_warnings import answer_warnings, by_weight, domain_gain
+from pipeline.goals.ratio.answer_warnings import answer_warnings, beyond_runs, by_weight, domain_gain
 from pipeline.goals.ratio.answering_laws import (
     CHANGE_LAW,
     AnsweringLaws,
@@ -131,6 +131,7 @@ class LawGoal(Goal):
             return None  # The law is not tested at a ratio that it was not fitted to: more ratios are needed.
         half_width = (content.high - content.low) / 2
         if wide := self.too_wide(context.question, content):
+            wide += beyond_runs(context, content.mixture[context.question.corpora.domain])
             ratio = f"by them half of the 90% interval of the domain ratio is {half_width:.3f} ({within})"
             log(
                 f"{ratio}; whether the answer keeps to goal.tolerance is not known yet: {wide}; runs for the fit are "

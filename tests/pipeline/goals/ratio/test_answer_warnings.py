@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from pipeline.goals.ratio.answer_warnings import _harmed, _missed, _spikes, beyond_ratios, by_weight
+from pipeline.goals.ratio.answer_warnings import _harmed, _missed, _spikes, beyond_ratios, beyond_runs, by_weight
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.registry import goal_of
 from pipeline.study.artifacts import Recommendation
@@ -70,6 +70,19 @@ def test_a_ratio_beyond_the_fitted_ones_is_said_once(whole) -> None:
     fitted = f"the loss on general and {HOSTILE_CORPUS} was fitted at 10% to 90%"
     assert beyond_ratios(laws, 1.0) == f"100% {HOSTILE_CORPUS} is beyond the points: {fitted}"
     assert beyond_ratios(laws, 0.05).endswith(fitted)
+
+
+def test_an_answer_beyond_all_runs_for_the_fit_is_said(whole) -> None:
+    made, question = whole
+    context = Context(question, made)
+    ratios = [(run, float(Fraction(run.spec.mixture.get(HOSTILE_CORPUS, "0")))) for run in context.plan]
+    left = [(run, ratio) for run, ratio in ratios if run.role == "fit" and ratio < 1]
+    context.__dict__["plan"] = [run for run, _ in left]
+    most = max(ratio for _, ratio in left)
+    assert beyond_runs(context, most + 0.01) == ""
+    assert beyond_runs(context, 1.0) == f"; no run for the fit is above {100 * most:.0f}% {HOSTILE_CORPUS}"
+    context.__dict__["question"] = dataclasses.replace(question, general_from=["studies/other"])
+    assert beyond_runs(context, 1.0) == ""
 
 
 def test_a_run_of_the_fit_that_the_laws_miss_beside_the_answer_is_said(whole) -> None:

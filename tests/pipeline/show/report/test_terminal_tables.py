@@ -23,4 +23,12 @@ def test_every_number_of_a_confirmation_has_room(other: dict) -> None:
     assert "…" not in told
     for words in ("transfer-anchored *", "3.2724 to 3.4008", "3.3274 ", "3.5000!", "+0.50%", "0.0058", "sd of 3"):
         assert words in told, words
+    assert "average: narrower" not in told
     assert f"general at {other.get('model', '0.400')}" in told
+
+
+def test_why_an_average_is_narrower_than_its_laws_is_said() -> None:
+    average = dataclasses.replace(ROW, law="average", low=3.3, high=3.38)
+    assert "average: narrower, since it erred less than one law" in confirmation_table([ROW, average]).note
+    wider = dataclasses.replace(average, low=3.2)
+    assert "average: narrower" not in confirmation_table([ROW, wider]).note
