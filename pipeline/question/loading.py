@@ -24,6 +24,7 @@ from conf import CONF, WORDS
 from pipeline.question.evaluation_budget import affordable_windows
 from pipeline.question.messages import (
     ConfigError,
+    is_below_a_value,
     nearest,
     one_line,
     studies_beside,
@@ -296,6 +297,8 @@ def _word_problems(word: str, error: Exception) -> list[str]:
         return [f"{key}: {value!r}; allowed: {allowed}"]
     if "is not a subclass" in str(error) and (index := re.match(r"(.+?)\.\d+(\.|$)", key)):
         return [f"{key}: the list has no such element; give the whole list, {index[1]}=[...]"]
+    if is_below_a_value(key):
+        return [f"{key}: no such key{suggested_key(key)}"]
     if isinstance(error, HydraException | OmegaConfBaseException):
         return [_absent_name(key, one_line(error), getattr(error.__cause__ or error, "parent_node", None) or ())]
     return [f"{word}: {one_line(error)}; an element of a list is KEY.0, KEY.1, ..., or give the whole list, KEY=[...]"]

@@ -123,6 +123,16 @@ def _type_and_allowed(key: str, schema: type) -> tuple[Any, Allowed | None]:
     return hint, allowed
 
 
+def is_below_a_value(key: str) -> bool:
+    """Whether a key lies below one that has a plain value, and no keys.
+
+    >>> is_below_a_value("corpora.general.path"), is_below_a_value("corpora.general")
+    (True, False)
+    """
+    names = key.split(".")
+    return any(required(type_of(".".join(names[:end]))) in (str, int, float, bool) for end in range(1, len(names)))
+
+
 def element_type(hint: Any) -> Any:
     """The type of the elements of a list or of the values of a dictionary; None: of neither; Any is of all."""
     arguments = get_args(hint)
@@ -201,7 +211,25 @@ def suggested_key(key: str, schema: type = Question) -> str:
         if close := difflib.get_close_matches(last, sorted(beside), 1, 0.5):
             return f"; did you mean {section}.{close[0]}?"
     # A name that a user chooses is known as any other is, but not there.
-    return "" if key in known else nearest(key, known)
+    if key in known:
+        return ""
+    lacking = [whole for name, *_ in keys_of(schema) if (whole := _with_a_missing_name(key, name))]
+    return f"; did you mean {lacking[0]}?" if lacking else nearest(key, known)
+
+
+def _with_a_missing_name(key: str, known: str) -> str:
+    """A known key of which `key` lacks one name, with the user's own names in it; empty: it lacks none, or several.
+
+    >>> _with_a_missing_name("corpora.law.path", "corpora.sources.*.path")
+    'corpora.sources.law.path'
+    """
+    names, given = known.split("."), key.split(".")
+    is_longer = len(names) == len(given) + 1 > 2 and names[-1] != "*"
+    for gap, missing in enumerate(names if is_longer else []):
+        rest = [*names[:gap], *names[gap + 1 :]]
+        if missing != "*" and all(name in ("*", own) for name, own in zip(rest, given)):
+            return ".".join([*given[:gap], missing, *given[gap:]])
+    return ""
 
 
 def _with_names_of(key: str, known: str) -> str:

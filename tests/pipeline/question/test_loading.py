@@ -200,6 +200,8 @@ REFUSED = {
         "goal.tolerance: '3%'; allowed: a number, above -1, below 1: 0.02 is 2%|seed: 'x'; allowed: a whole number"
     ),
     "corpora.sources.general.pth=a": "corpora.sources.general.pth: no such key; did you mean corpora.sources.general.p",
+    "corpora.general.path=a": "corpora.general.path: no such key; did you mean corpora.sources.general.path?",
+    "goal.tolerance.x=1": "goal.tolerance.x: no such key; did you mean goal.tolerance",
     "law.dcpt.frm=2": "law.dcpt.frm: no such key; did you mean law.dcpt.from_step?",
     "corpora.sources.law.path=a": f"corpora.sources.law: {ABSENT}={{law: ...}}",
     "corpora.sources.genral.path=a": f"corpora.sources.genral: {ABSENT}={{genral: ...}}; did you mean general?",
