@@ -21,6 +21,8 @@ WIDEST = 0.5
 """A wider 90% interval of the domain ratio says too little to train on its centre."""
 MISSED = 0.1
 """A loss increase further from the tolerance than this part of it, and than .1%, misses it."""
+_READ = "which the fit has read since"
+"""Said of confirmation runs that cptlaw refine has made runs for the fit."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         return Conclusion(f"no mixture keeps {answer.target.model} within the tolerance", False)
     beside = contradicted = ""
     if confirmation is not None and not confirmation.is_of(answer, domain):
-        beside, contradicted = _measured_beside(context.question, answer, confirmation)
+        beside, contradicted = _measured_beside(context, answer, confirmation)
         confirmation = None
     found = _Measured(context.question, answer, confirmation) if confirmation else None
     verdict, inside = (found.verdict, found.inside) if found else (Conclusion.verdict, Conclusion.inside)
@@ -99,7 +101,8 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
     if flat := _flat(answer, domain):
         headline = f"any ratio up to {mixture} will do: {flat}"
     elif found is None:
-        headline += f" by prediction; no run has confirmed it yet{beside}"
+        outside = " outside the fit" if _READ in beside else ""
+        headline += f" by prediction; no run{outside} has confirmed it yet{beside}"
     else:
         headline = "; ".join(filter(None, [headline, found.remark, found.losses]))
     return Conclusion(headline, True, verdict, inside)
@@ -121,12 +124,12 @@ def _mixed(answer: Recommendation, domain: str) -> str:
     return f"{percent((answer.mixture or {})[domain])} {domain}"
 
 
-def _measured_beside(question: Question, answer: Recommendation, confirmation: Confirmation) -> tuple[str, str]:
+def _measured_beside(context: Context, answer: Recommendation, confirmation: Confirmation) -> tuple[str, str]:
     """What confirmation runs of another ratio or tolerance measured of the run that the answer is for, in words.
 
     And that one of them, at nearly the answer's ratio, is not as the answer predicts. Both may be empty.
     """
-    domain, general = question.corpora.domain, question.corpora.general
+    domain, general = context.question.corpora.domain, context.question.corpora.general
     rows = [row for row in confirmation.confirmations if row.recommended and row.corpus == general]
     rows = [row for row in rows if (row.model, row.steps) == (answer.target.model, answer.target.steps)]
     if answer.goal.kind != "trade-off" or not rows:
@@ -144,6 +147,8 @@ def _measured_beside(question: Question, answer: Recommendation, confirmation: C
     seen = [f"{row.measured / row.before - 1:+.2%} at {percent(row.domain_ratio)}" for row in rows]
     counted = any(abs(row.domain_ratio - ratio) < 5e-4 for row in rows)
     counts = ", which cptlaw confirm compares with this answer" if counted else ""
+    if {row.run for row in rows} & {run.name for run in context.plan if run.role == "fit"}:
+        counts = f", {_READ}{': cptlaw confirm trains others, of another seed' if counted else ''}"
     return f"; runs measured {' and '.join(seen)} {domain} on {general}{counts}", contradicted
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,6 +216,17 @@ def test_what_runs_of_another_answer_measured_is_said(tmp_path: Path) -> None:
     assert known.verdict == "not yet"
     again = dataclasses.replace(before, predicted=before.predicted | {"code": PredictedLoss(3.0, 2.95, 3.05)})
     assert conclude(Context(question, Study(tmp_path)), again, made).headline.endswith("compares with this answer")
+    # cptlaw refine has made them runs for the fit.
+    read = Context(question, Study(tmp_path))
+    run: Any = SimpleNamespace(name=rows[0].run, role="fit")
+    read.__dict__["plan"] = [run]
+    assert conclude(read, again, made).headline.endswith(
+        f"by prediction; no run outside the fit has confirmed it yet; {seen}, which the fit has read since: cptlaw "
+        "confirm trains others, of another seed"
+    )
+    assert conclude(read, now, made).headline.endswith(
+        f"no run outside the fit has confirmed it yet; {seen}, which the fit has read since"
+    )
     other = [dataclasses.replace(row, steps=9) for row in rows]
     assert conclude(
         Context(question, Study(tmp_path)), now, dataclasses.replace(made, confirmations=other)
