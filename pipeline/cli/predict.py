@@ -103,7 +103,9 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         problems.append(f"cptlaw predict: {len(folders)} study folders; allowed: one, see cptlaw predict --help")
     given = [key_and_value(word)[1] for word in own]
     ratios = [each for value in given for each in (value if isinstance(value, list) else [value])]
-    if not ratios:
+    of_fit = [word.partition("=")[2] for word in keys if word.startswith("mixture.domain_ratio=")]
+    problems += [f"mixture.domain_ratio: of the runs for the fit; write domain_ratio={given}" for given in of_fit]
+    if not (ratios or of_fit):
         problems.append("domain_ratio: not given; allowed: 0 to 1, or a list: domain_ratio=[0.1,0.3]")
     wrong = [each for each in ratios if type(each) not in (int, float) or not 0 <= each <= 1]
     problems += [f"domain_ratio: {each!r}; allowed: 0 to 1" for each in wrong]

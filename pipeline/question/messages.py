@@ -180,8 +180,10 @@ def required(hint: Any) -> Any:
 
 
 def studies_beside(folder: Path) -> str:
-    """Which studies are in the place of a folder that is none, or an empty string."""
-    found = sorted(str(path.parent) for path in folder.parent.glob("*/study.yaml") if path.parent != folder)
+    """Which studies are in the place of a folder that is none, else in studies/, or an empty string."""
+    places = (sorted(place.glob("*/study.yaml")) for place in (folder.parent, Path("studies")))
+    others = ([str(path.parent) for path in paths if path.parent != folder] for paths in places)
+    found = next(filter(None, others), [])
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     return f"; studies here: {', '.join(found[:5])}{more}" if found else ""
 
