@@ -1,13 +1,13 @@
 """What limits an answer, a line each, in the order of its weight."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 
 from fitting import LAWS, Fit, LawAverage, with_areas
-from fitting.fitted import BY_PRIOR
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.goals.ratio.confirm import NEAR
 from pipeline.study.context import Context
@@ -134,7 +134,11 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
                 ends = ", ".join(f"{name} (up to {LAWS[name].furthest:g} times them)" for name in near)
                 yield f"{corpus}: not in the average so far beyond the fitted tokens: {ends}"
     names = dict.fromkeys(name for corpus in laws.corpora for name in laws.weights.get(corpus) or [laws.law[corpus]])
-    yield from _not_identified({name: [context.fits[corpus][name] for corpus in context.corpora] for name in names})
+    half_width = np.inf if answer.low is None or answer.high is None else (answer.high - answer.low) / 2
+    asks_ratio = context.question.goal_kind.design_question != ""
+    is_known = asks_ratio and half_width <= context.question.design.tolerance
+    by_law = {name: {corpus: context.fits[corpus][name] for corpus in context.corpora} for name in names}
+    yield from _not_identified(by_law, context.points, is_known)
 
 
 def _harmed(context: Context) -> Iterator[str]:
@@ -200,21 +204,28 @@ def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator
             )
 
 
-def _not_identified(fits: Mapping[str, Sequence[Fit]]) -> Iterator[str]:
-    """One line: the parameters that the points leave open on a corpus, whether the prior decides some, what tells."""
-    left, by_prior = {}, False
+def _not_identified(fits: Mapping[str, Mapping[str, Fit]], points: pd.DataFrame, is_known: bool) -> Iterator[str]:
+    """One line: how many parameters of laws (law -> corpus -> fit) the points leave open, and what would tell.
+
+    `is_known`: whether the domain ratio is known all the same, within `design.tolerance`.
+    """
+    left, telling = {}, set()
     for law, of_corpora in fits.items():
-        open_on = [name for fit in of_corpora for name, known in fit.identified.items() if not known]
-        if open_on:
-            left[law] = list(dict.fromkeys(open_on))
-        by_prior |= any(fit.prior_shares.get(name, 0.0) >= BY_PRIOR for fit in of_corpora for name in open_on)
+        for corpus, fit in of_corpora.items():
+            if names := {name for name, known in fit.identified.items() if not known}:
+                left[law] = left.get(law, set()) | names
+                runs = {run for run, parameters in TELLING_RUNS.items() if names & parameters}
+                telling |= runs - _trained(points[(points["role"] == "fit") & (points["corpus"] == corpus)])
     if left:
-        names = {name for of_law in left.values() for name in of_law}
-        parts = [
-            "not identified on one corpus or both: "
-            + "; ".join(f"{', '.join(of_law)} of {law}" for law, of_law in left.items())
-        ]
-        parts += ["the prior decides some of them"] if by_prior else []
-        runs = [run for run, parameters in TELLING_RUNS.items() if names & parameters]
-        parts += [f"to know them takes {', '.join(runs)}"] if runs else []
-        yield f"{'; '.join(parts)} (docs/laws.md); the answer may be known all the same"
+        count = sum(map(len, left.values()))
+        parts = [f"not identified on one corpus or both: {count} parameters of {', '.join(left)}, listed in the report"]
+        runs = ", ".join(run for run in TELLING_RUNS if run in telling)
+        parts += [f"to know them takes {runs} (docs/laws.md)"] if runs else []
+        within = "the domain ratio is known within design.tolerance without them"
+        yield "; ".join([*parts, within if is_known else "the answer may be known all the same"])
+
+
+def _trained(points: pd.DataFrame) -> set[str]:
+    """Which of `TELLING_RUNS` the points of a corpus have already."""
+    sizes = {"another size"} if points["N"].nunique() > 1 else set()
+    return sizes | ({"a ratio near 0"} if (points["r"] <= NEAR).any() else set())

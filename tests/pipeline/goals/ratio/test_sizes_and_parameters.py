@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from pipeline.goals.ratio.answer_warnings import _not_identified
@@ -37,14 +38,23 @@ def test_runs_of_one_size_are_said_where_a_law_reads_sizes(words: list[str], siz
 
 
 def test_what_is_not_identified_is_one_line_with_the_runs_that_would_tell() -> None:
-    known: Any = SimpleNamespace(identified={"C": True}, prior_shares={})
-    shares, general_identified = {"eps": 0.9, "E": 1.0}, {"A": False, "E": True, "eps": False}
-    general: Any = SimpleNamespace(identified=general_identified, prior_shares=shares)
-    domain: Any = SimpleNamespace(identified={"A": False, "beta": False}, prior_shares={})
-    (line,) = _not_identified({"dcpt": [general, domain], "transfer": [known, known], "openai": [known, domain]})
-    assert line == (
-        "not identified on one corpus or both: A, eps, beta of dcpt; A, beta of openai; the prior decides some of "
-        "them; to know them takes another size, a longer run, a ratio near 0 (docs/laws.md); the answer may be "
-        "known all the same"
+    known: Any = SimpleNamespace(identified={"C": True})
+    general: Any = SimpleNamespace(identified={"A": False, "E": True, "eps": False})
+    domain: Any = SimpleNamespace(identified={"A": False, "beta": False})
+    laws = {"dcpt": (general, domain), "transfer": (known, known), "openai": (known, domain)}
+    fits = {law: dict(zip(("general", "code"), of_law)) for law, of_law in laws.items()}
+    rows = [("fit", corpus, 0.1, 0.5) for corpus in ("general", "code")]
+    points = pd.DataFrame(rows, columns=["role", "corpus", "N", "r"])
+    many = (
+        "not identified on one corpus or both: 5 parameters of dcpt, openai, listed in the report; to know them takes "
     )
-    assert [*_not_identified({"transfer": [known, known]})] == []
+    (line,) = _not_identified(fits, points, False)
+    assert (
+        line == f"{many}another size, a longer run, a ratio near 0 (docs/laws.md); the answer may be known all the same"
+    )
+    # A run that has been made, also one of few tokens of the corpus, is no advice any more.
+    points.loc[len(points)] = ["fit", "general", 0.2, 0.01]
+    points.loc[len(points)] = ["fit", "code", 0.2, 0.99]
+    (line,) = _not_identified(fits, points, True)
+    assert line == f"{many}a longer run (docs/laws.md); the domain ratio is known within design.tolerance without them"
+    assert [*_not_identified({"transfer": fits["transfer"]}, points, True)] == []
