@@ -100,7 +100,9 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         print_line(console, f"written to {output}")
     else:
         print(text, end="")
-    line = f"train by {output} with {name}, where it finds the text and the model under the paths in that file"
+    command = FORMATS[name].command.format(file=shlex.quote(str(output)), devices=plan.devices)
+    gpus = f"{plan.devices} GPU{'s' * (plan.devices > 1)}"
+    line = f"{command}, on {gpus}, where the text and the model are under the paths in that file"
     if name in SAVES_DIRECTORIES:
         line += f"; cptlaw follow {shlex.quote(folders[0])} checkpoints=FOLDER compares what it saves"
     if not output:

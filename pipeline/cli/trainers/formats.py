@@ -345,15 +345,30 @@ class Format(NamedTuple):
 
     write: Callable[[TrainingPlan], Config]
     loader: Loader
+    command: str
+    """What starts the run of {file} on so many {devices}, and what is to be done by hand before."""
 
 
 _JSON_LINES = Loader((".jsonl",), folders="none")
 FORMATS = {
-    "llama-factory": Format(llama_factory, Loader((".jsonl", ".parquet"), folders="flat")),
-    "trl": Format(trl, Loader(urls=True, one_column=True)),
-    "axolotl": Format(axolotl, Loader()),
-    "megatron": Format(megatron, _JSON_LINES),
-    "nemo": Format(nemo, _JSON_LINES),
-    "torchtitan": Format(torchtitan, Loader(urls=True)),
+    "llama-factory": Format(
+        llama_factory, Loader((".jsonl", ".parquet"), folders="flat"), "llamafactory-cli train {file}"
+    ),
+    "trl": Format(trl, Loader(urls=True, one_column=True), "trl sft --config {file}"),
+    "axolotl": Format(axolotl, Loader(), "axolotl train {file}"),
+    "megatron": Format(
+        megatron,
+        _JSON_LINES,
+        "torchrun --nproc-per-node {devices} pretrain_gpt.py $(grep -v '^#' {file}) MODEL, with its arguments of the "
+        "model and the tokenizer for MODEL",
+    ),
+    "nemo": Format(
+        nemo, _JSON_LINES, "python megatron_gpt_pretraining.py, with the keys of {file} in its megatron_gpt_config.yaml"
+    ),
+    "torchtitan": Format(
+        torchtitan,
+        Loader(urls=True),
+        "NGPU={devices} MODULE=MODEL CONFIG=NAME ./run_train.sh, with {file} in config_registry.py of that model",
+    ),
 }
-"""Name of a trainer -> what writes its configuration, and which text it loads."""
+"""Name of a trainer -> what writes its configuration, which text it loads, and how it is started."""

@@ -204,7 +204,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert conclusion.startswith("note: Train ")
     assert conclusion.endswith("no run has confirmed it yet.")
     assert all(f"# {line}" in text for line in missing)
-    assert following.startswith("next: train by ")
+    assert following.startswith(f"next: trl sft --config {output}, on 2 GPUs, where the text and the model are under ")
     values = yaml.safe_load(text)
     keys = ("model_name_or_path", "max_steps", "gradient_accumulation_steps", "bf16")
     assert [values[key] for key in keys] == ["org/base", 400, 4, True]
