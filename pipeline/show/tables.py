@@ -26,6 +26,10 @@ SPLITS = {
 """What a split holds out of the fit."""
 
 
+NOT_REACHED = "the tolerance is not reached at any ratio"
+"""What an interval of nothing but 100% domain means."""
+
+
 def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
     """What a plan costs, by role and model."""
     question = context.question
@@ -105,6 +109,7 @@ def recommendation_table(content: Recommendation, question: Question, is_known: 
     if content.mixture:
         given = content.low == content.high == question.goal.domain_ratio
         interval = "given" if given else f"{content.low:.3f} to {content.high:.3f}"
+        interval += f"\n{NOT_REACHED}" if is_never_reached(content) else ""
         rows.append([domain_ratio_of(domain), f"{content.mixture[domain]:.3f}", interval])
         rows.append([f"replay ratio, {general}", f"{content.mixture[general]:.3f}", ""])
         chosen, peak = content.peak_learning_rate, (content.asked or question.target).peak_learning_rate
@@ -132,6 +137,11 @@ def recommendation_table(content: Recommendation, question: Question, is_known: 
     run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens"
     title = f"goal={content.goal.kind}: recommended with {laws_used(content.law)} for {run}"
     return Table(title, ["", "value", "90% interval"], rows, words=True)
+
+
+def is_never_reached(content: Recommendation) -> bool:
+    """Whether all of the interval of the ratio is 100% domain, which says nothing of how well it is known."""
+    return content.goal.kind == "trade-off" and content.low == content.high == 1.0
 
 
 def answer_table(

@@ -8,7 +8,14 @@ from pipeline.goals.goal import FitSummary, PlanNotes
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.show.conclusion import conclusion_of
 from pipeline.show.table import Table
-from pipeline.show.tables import answer_table, confirmation_table, mean_errors_table, recommendation_table
+from pipeline.show.tables import (
+    NOT_REACHED,
+    answer_table,
+    confirmation_table,
+    is_never_reached,
+    mean_errors_table,
+    recommendation_table,
+)
 from pipeline.show.weights_tables import comparison_items, notes, stages_table, weights_table
 from pipeline.study.artifacts import Confirmation, Recommendation, read_if_there
 from pipeline.study.context import Context
@@ -70,6 +77,7 @@ def answer_line(context: Context) -> str:
         return f"no domain ratio: {content.binding}"
     half = (content.high - content.low) / 2
     interval = f"90%: {content.low:.3f} to {content.high:.3f}, half-width {half:.3f}"
+    interval += f"; {NOT_REACHED}" if is_never_reached(content) else ""
     return f"domain ratio {content.mixture[context.question.corpora.domain]:.3f} ({interval})"
 
 

@@ -22,7 +22,7 @@ from pipeline.question.messages import MissingError
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.collect import read_parquet
 from pipeline.study.earlier import BETWEEN_DOMAINS
-from pipeline.study.fitted_points import law_on, open_columns, points_digest, points_for, selected
+from pipeline.study.fitted_points import law_on, left_out, open_columns, points_digest, points_for, selected
 from pipeline.study.folder import Study, StudyError
 from training.durable import FileError, read_file, read_record, read_text, write_whole
 
@@ -84,7 +84,9 @@ def fit_all(
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, fitted.to_json() + "\n")
         quality = f"R2 {fitted.metrics['r2']:.4f}, mean error {fitted.metrics['mae']:.4f} nats"
-        log(f"{name} on {corpus}: {quality}, {fitted.n_points} points of {fitted.n_runs} runs")
+        counted = f"{fitted.n_points} points of {fitted.n_runs} runs"
+        read = ", ".join(filter(None, (counted, left_out(points, corpus, question, name))))
+        log(f"{name} on {corpus}: {quality}, {read}")
         for warning in fitted.warnings:
             warned.setdefault(warning, []).append(f"{name} on {corpus}")
 

@@ -32,6 +32,15 @@ def first_step(points: pd.DataFrame, corpus: str, law: LawConfig) -> int:
     return max(min(law.from_step, int(longest) // 4) if len(own) else 0, 1)
 
 
+def left_out(points: pd.DataFrame, corpus: str, question: Question, law: str) -> str:
+    """Why a law reads fewer points of a corpus than another law of the question, in words; empty: it does not."""
+    first = {name: first_step(points, corpus, section) for name, section in question.law.items()}
+    section, own = question.law[law], _for_the_fit(points, corpus)
+    why = [f"before step {first[law]}"] if first[law] > min(first.values()) else []
+    why += [f"of runs below {section.min_ratio:.0%} {corpus}"] if (own["r"] < section.min_ratio).any() else []
+    return f"without those {' and '.join(why)}" if why else ""
+
+
 def _for_the_fit(points: pd.DataFrame, corpus: str) -> pd.DataFrame:
     points = first_mixture(points)
     return points[(points["role"] == "fit") & (points["corpus"] == corpus)]

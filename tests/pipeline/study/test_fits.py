@@ -37,11 +37,21 @@ from pipeline.study.fits import (
     trust,
     weights,
 )
-from pipeline.study.fitted_points import law_on, points_for, selected
+from pipeline.study.fitted_points import law_on, left_out, points_for, selected
 from pipeline.study.folder import Study, StudyError
 from pipeline.study.target import find_target
 from tests.fitting.given import given
 from tests.pipeline.show.report.report_study import make_study
+
+
+def test_what_a_law_leaves_out_and_another_reads_is_said() -> None:
+    question = read_question(["experiment=own", "law=[dcpt,transfer-anchored]"])
+    rows = [("run", "general", step, r, "fit") for step, r in itertools.product((10, 100, 600), (0.05, 0.5))]
+    points = pd.DataFrame(rows, columns=["run", "corpus", "step", "r", "role"])
+    line = "without those before step 60 and of runs below 10% general"
+    assert left_out(points, "general", question, "dcpt") == line
+    assert left_out(points[points["r"] > 0.1], "general", question, "dcpt") == "without those before step 60"
+    assert left_out(points, "general", question, "transfer-anchored") == ""
 
 
 def test_trust_is_told_for_each_corpus_and_split() -> None:

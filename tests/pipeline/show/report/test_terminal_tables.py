@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 from rich.console import Console
 
-from pipeline.show.tables import confirmation_table
-from tests.pipeline.goals.ratio.examples import confirmation_row
+from pipeline.goals.registry import read_question
+from pipeline.show.tables import NOT_REACHED, confirmation_table, recommendation_table
+from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
 
 ROW = confirmation_row(
     "general", 0.706, [3.32, 3.33, 3.33], model="qwen2-0.15m", law="transfer-anchored",
@@ -32,3 +33,11 @@ def test_why_an_average_is_narrower_than_its_laws_is_said() -> None:
     assert "average: narrower, since it erred less than one law" in confirmation_table([ROW, average]).note
     wider = dataclasses.replace(average, low=3.2)
     assert "average: narrower" not in confirmation_table([ROW, wider]).note
+
+
+def test_an_interval_of_no_width_where_the_tolerance_does_not_bind_is_no_certainty() -> None:
+    question = read_question(["experiment=quickstart"])
+    everything = recommendation(mixture={"general": 0.0, "code": 1.0}, low=1.0, high=1.0)
+    assert recommendation_table(everything, question).rows[0][2] == f"1.000 to 1.000\n{NOT_REACHED}"
+    known = dataclasses.replace(everything, low=0.999)
+    assert recommendation_table(known, question).rows[0][2] == "0.999 to 1.000"
