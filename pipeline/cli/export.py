@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
-from pipeline.cli.trainers.plan import OTHER_ANSWER, never_expressed, training_plan
+from pipeline.cli.trainers.plan import CONFIRM_AGAIN, never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
 from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal, text_keys
 from pipeline.goals.registry import goal_of, question_of_study
@@ -92,7 +92,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     text = "".join(f"# {' '.join(line.split())}\n" for line in about) + text
     if plan.unknown:
         print(plan.unknown, file=sys.stderr)
-    for line in [*plan.facts[: bool(output)], *(fact for fact in plan.facts if fact == OTHER_ANSWER), *missing]:
+    first = plan.facts[: bool(output and not plan.unknown)]
+    for line in [*first, *(fact for fact in plan.facts if fact.endswith(CONFIRM_AGAIN)), *missing]:
         print(f"note: {line}", file=sys.stderr)
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -62,7 +62,8 @@ def answer_items(context: Context) -> list[Table | str]:
         rows = [row for row in confirmation.confirmations if row.recommended]
         note = confirmation.outcome.sentence
     if confirmation is not None and not confirmation.is_of(content, question.corpora.domain):
-        rows, note = [], "The confirmation runs are of another answer: run cptlaw confirm again."
+        of = "an earlier fit" if confirmation.is_of_earlier_fit(content, question.corpora.domain) else "another answer"
+        rows, note = [], f"The confirmation runs are of {of}: run cptlaw confirm again."
     binding = content.binding if known.is_known else f"by the prediction {content.binding}"
     table = answer_table(f"{title}; {binding}", content, rows, dict.fromkeys(content.law, ""), note)
     return [known.lines[0], table, *known.lines[1:]]

@@ -372,3 +372,7 @@ class Confirmation(Artifact, name="confirmation.json", verb="confirm", per_goal=
         same = outcome.goal == kind and outcome.tolerance in (None, tolerance) and place.model == target.model
         # The ratio is rounded down before the steps are worked out.
         return same and abs(place.steps - target.steps) <= 1 + 0.01 * target.steps
+
+    def is_of_earlier_fit(self, answer: Recommendation, domain: str) -> bool:
+        """Whether it compares the same run as this answer, with the losses that an earlier fit predicted for it."""
+        return not self.is_of(answer, domain) and dataclasses.replace(self, answer="").is_of(answer, domain)

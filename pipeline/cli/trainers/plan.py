@@ -24,8 +24,8 @@ from training.corpora.source import Source
 from training.schedule import Piece, learning_rates, piece_lengths
 from training.spec import Optimizer
 
-OTHER_ANSWER = "confirmation: of another answer; run cptlaw confirm again"
-"""The fact of a run that a confirmation of an earlier answer does not confirm."""
+CONFIRM_AGAIN = "run cptlaw confirm again"
+"""How the fact ends of a run that a confirmation of another answer, or of an earlier fit, does not confirm."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,8 @@ def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[
     if made and confirms:
         lines.append(f"confirmation: {known.verdict}; {known.inside}. {made.outcome.sentence}")
     elif made:
-        lines.append(OTHER_ANSWER)
+        earlier = made.is_of_earlier_fit(answer, context.question.corpora.domain)
+        lines.append(f"confirmation: of {'an earlier fit' if earlier else 'another answer'}; {CONFIRM_AGAIN}")
     if context.question.precision == "auto" and context.known_precision == "fp32":
         lines.append("precision: bf16, as on a GPU; the runs were trained in fp32 here (precision=fp32 writes that)")
     return [*known.lines, *lines, *(f"warning: {line}" for line in answer.warnings)]

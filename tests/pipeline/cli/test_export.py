@@ -222,20 +222,26 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert "answers goal.tolerance=0.03, but goal.tolerance=0.5 is asked" in error
     expected = {corpus: PredictedLoss(2.01, 1.9, 2.1) for corpus in ("general", "domain")}
     made = recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target, predicted=expected)
-    rows = [confirmation_row(corpus, 0.3, [2.0]) for corpus in ("general", "domain")]
+    rows = [confirmation_row(corpus, 0.3, [2.0], model="local", steps=400) for corpus in ("general", "domain")]
     Confirmation(0.9, rows, goal_of(question).outcome(question, made, rows), None, made.identity).write(study)
     made.write(study)
     assert run(["export", folder, "format=trl"]) == 0
     line = "# domain: loss 2.0000 measured, 2.0100 predicted, 90% prediction interval 1.9000 to 2.1000"
     assert line in capsys.readouterr().out
     made = dataclasses.replace(made, low=0.0, high=1.0, identified=False)
-    Confirmation(0.9, rows, goal_of(question).outcome(question, made, rows)).write(study)
+    confirmation = Confirmation(0.9, rows, goal_of(question).outcome(question, made, rows), None, "an earlier one")
+    confirmation.write(study)
     made.write(study)
-    assert run(["export", folder, "format=trl"]) == 0
+    assert run(["export", folder, "format=trl", f"output={output}"]) == 0
     shown = capsys.readouterr()
-    assert "# The domain ratio is not known yet: 90% interval 0.0% to 100.0%." in shown.out
-    assert "# confirmation: of another answer; run cptlaw confirm again" in shown.out
+    line = "The domain ratio is not known yet: 90% interval 0.0% to 100.0%"
+    assert f"# {line}" in output.read_text()
+    assert shown.err.count(line) == 1
+    assert "note: confirmation: of an earlier fit; run cptlaw confirm again" in shown.err
     assert "What would tell: cptlaw refine" in shown.err
+    dataclasses.replace(made, mixture={"general": 0.6, "domain": 0.4}).write(study)
+    assert run(["export", folder, "format=trl"]) == 0
+    assert "# confirmation: of another answer; run cptlaw confirm again" in capsys.readouterr().out
     recommendation(mixture=None, target=target, binding="all too high").write(study)
     assert "no mixture meets the goal (all too high)" in refused(["export", folder, "format=trl"], capsys)
 
