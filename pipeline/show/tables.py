@@ -10,6 +10,7 @@ from fitting.law_selection import error_percent
 from pipeline.plan.cost import ASSUMED_MFU, Cost, costs
 from pipeline.plan.duration import speed_of, wall_seconds
 from pipeline.plan.processes import gpu_name, runs_on_device, workers
+from pipeline.question.design import is_active
 from pipeline.question.schema import Question
 from pipeline.show.table import Table
 from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, PredictedLoss, Recommendation
@@ -72,7 +73,8 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
             f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)}, 3 ms a layer and micro-batch or more"
         )
     columns = ["role", "model", "N", "runs", "tokens", "FLOPs", "time", "memory", "disk"]
-    return Table("", columns, rows, note, left=2, rules=[len(groups)])
+    title = "the runs that are chosen so far; more rounds may follow" if is_active(question) else ""
+    return Table(title, columns, rows, note, left=2, rules=[len(groups)])
 
 
 def cost_rows(groups: Sequence[Cost], done: Sequence[int] | None = None) -> list[list[str]]:

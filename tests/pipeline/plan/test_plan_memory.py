@@ -174,6 +174,13 @@ def test_gpu_hours_of_a_known_speed_are_shared_by_the_runs_of_a_gpu(tmp_path: Pa
     assert ". Time: at the speed of runs that are done, 4 at once on a GPU. Memory" in note
 
 
+def test_the_cost_of_rounds_so_far_is_not_that_of_all(tmp_path: Path) -> None:
+    question, study, plan = planned(tmp_path, *ONE_MODEL)
+    assert cost_table(Context(question, study), plan).title == ""
+    in_rounds = read_question(["experiment=quickstart", "ladder=[]", "mixture=chosen"])
+    assert cost_table(Context(in_rounds, study), plan).title.endswith("so far; more rounds may follow")
+
+
 def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:
     fast, slow = (
         [each.assumed_seconds or 0.0 for each in costs(runs, None, question)]
