@@ -24,7 +24,9 @@ def candidate_steps(question: Question) -> list[int]:
 
 def candidate_lengths(question: Question) -> list[float]:
     """The same as parts of target.steps."""
-    return question.large.lengths if question.is_large() else question.design.lengths
+    if not question.is_large():
+        return question.design.lengths
+    return [*question.large.lengths, *(one.length for one in question.large.first)]
 
 
 def candidate_peaks(question: Question) -> list[float]:

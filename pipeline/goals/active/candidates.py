@@ -94,6 +94,18 @@ def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[C
     return enough
 
 
+def first_runs(context: Context, candidates: Sequence[CandidateRun], limit: float) -> list[CandidateRun]:
+    """The candidates that `large.first` names, at the peak of the target; none where one lacks or all cost more."""
+    question, peak = context.question, peak_of(context.question, 1.0)
+    first = question.large.first if question.is_large() else []
+    wanted = [(question.model.name, one.domain_ratio, round(one.length * question.target.steps)) for one in first]
+    found = [
+        one for one in candidates if (one.model, one.domain_ratio, one.steps) in wanted and one.peak in (None, peak)
+    ]
+    cost = sum(cost_of(context, one.run, pretrained(context, ())) for one in found)
+    return found if len(found) == len(wanted) and cost <= limit else []
+
+
 def _continued(question: Question, own: CandidateRun, chosen: Sequence[ChosenRun]) -> list[int]:
     """Steps of the runs that a candidate continues, the first one first; none where it begins anew."""
     if not question.design.extend:

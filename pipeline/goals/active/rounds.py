@@ -25,6 +25,7 @@ from pipeline.goals.active.candidates import (
     candidate_points,
     candidate_runs,
     cost_of,
+    first_runs,
     losses_before,
     planned_again,
     pretrained,
@@ -274,6 +275,9 @@ def _round(
     known = [] if points is None else points["run"].unique()
     added = dataclasses.replace(_empty_round(context, chosen, known), more=more)
     left = inf if more else added.budget - added.spent
+    if points is None and (given := first_runs(context, runs, left)):
+        made = [_chosen(context, one, None, begun) for one in given]
+        return dataclasses.replace(added, chosen=made, reason="as large.first has them")
     fresh = every[~every["run"].isin(known)]
     affordable = fresh[fresh["cost"] <= left]
     by_name = {one.run.name: one for one in runs}

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from omegaconf import MISSING
+
 from training.keys import (
     Allowed,
     OpenRatio,
@@ -131,6 +133,14 @@ class ConfirmConfig:
 
 
 @dataclass
+class FirstRunConfig:
+    domain_ratio: Ratio = MISSING
+    """One of design.ratios."""
+    length: Annotated[float, LENGTHS] = MISSING
+    """As a part of target.steps."""
+
+
+@dataclass
 class LargeConfig:
     tokens: Annotated[float, TOKENS] = 1e8
     """Tokens from which a run that is asked about is large: the keys of this section plan what the advice costs."""
@@ -138,6 +148,9 @@ class LargeConfig:
     """Upper limit of the cost of all chosen runs, as a part of that of the large run; design.budget takes its place."""
     lengths: list[Annotated[float, LENGTHS]] = field(default_factory=lambda: [0.0125, 0.025, 0.05])
     """Lengths that runs may be chosen of, as parts of target.steps, above 0, up to 1."""
+    first: list[FirstRunConfig] = field(default_factory=list)
+    """Runs of the target model to begin with, where text and budget suffice for all of them; empty: the design chooses
+    the first ones too."""
     confirm: bool = False
     """Whether runs as long as the large one confirm the answer unasked; false: cptlaw follow reads the log of the run
     itself, and only the command cptlaw confirm trains others."""

@@ -118,6 +118,16 @@ def test_runs_for_a_large_run_are_apart_in_ratio_as_long_as_they_can_be(tmp_path
     assert all(other - one > 0.29 for one, other in itertools.pairwise(ratios))
 
 
+@pytest.mark.parametrize(("budget", "given"), [("1e14", True), ("8e12", False)])
+def test_a_large_run_begins_with_the_runs_that_are_given(tmp_path: Path, budget: str, given: bool) -> None:
+    first = "large.first=[{domain_ratio: 0.9, length: 0.8}, {domain_ratio: 0.3, length: 0.25}]"
+    words = ["ladder=[]", "large.tokens=1e6", "large.lengths=[0.5]", f"design.budget={budget}", first]
+    (one,) = all_rounds(setting_of(tmp_path, *words), 1)
+    chosen = {(run.domain_ratio, run.steps) for run in one.chosen}
+    assert (chosen == {(0.9, 480), (0.3, 150)}) == given
+    assert chosen
+
+
 def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
     added = next_round(asking(copied[0], tolerance=0.003))
     assert added.chosen
