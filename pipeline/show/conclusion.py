@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.goals.ratio.answer_warnings import beyond_runs
+from pipeline.goals.ratio.answer_warnings import is_flat
 from pipeline.goals.ratio.confirm import CONFIRMED, NEAR, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of
@@ -155,7 +156,7 @@ def _measured_beside(context: Context, answer: Recommendation, confirmation: Con
 def _flat(answer: Recommendation, domain: str) -> str:
     """That the domain loss hardly depends on the ratio, in words; empty: it does, or that is not known."""
     loss = answer.predicted.get(domain)
-    if answer.gain is None or loss is None or abs(answer.gain) >= (loss.high - loss.low) / 2:
+    if answer.gain is None or loss is None or not is_flat(answer.gain, loss.loss, loss.low, loss.high):
         return ""
     return f"the loss on {domain} hardly depends on it"
 

@@ -31,6 +31,8 @@ TELLING_RUNS = {
     "another schedule": {"C2", "lambda"},
 }
 """What would identify a parameter, in short -> its names; docs/laws.md has the causes."""
+FLAT = 0.02
+"""Part of the loss; a choice: a loss that differs by more between the ratios is not called flat."""
 SPIKE = 8.0
 """A log error of so many standard deviations, by their median, is a spike if few runs have one."""
 LEAST_SPIKE = 0.03
@@ -93,6 +95,14 @@ def beyond_runs(context: Context, ratio: float) -> str:
     return f"; no run for the fit is {ends} {domain}"
 
 
+def is_flat(gain: float, loss: float, low: float, high: float) -> bool:
+    """Whether a loss hardly depends on the domain ratio, by its gain over the smallest ratio and its 90% interval.
+
+    Far ahead an interval is wide by errors that the losses at all ratios have in common, which says nothing of a gain.
+    """
+    return abs(gain) < min((high - low) / 2, FLAT * loss)
+
+
 def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gain: float | None) -> Iterator[str]:
     """What limits an answer: the optimum that is not found, the laws that were left out, the fits' own warnings."""
     general, domain = context.corpora
@@ -100,7 +110,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
         yield "the points do not say where the optimum is: its interval is all that was asked"
     if context.question.general_from:
         yield earlier_line(context.points, context.question, context.plan)
-    if gain is not None and abs(gain) < (answer.predicted[domain][2] - answer.predicted[domain][1]) / 2:
+    if gain is not None and is_flat(gain, *answer.predicted[domain]):
         least = _least_ratio(laws.fit(domain))
         yield (
             f"the loss on {domain} is flat: {answer.predicted[domain][0] + gain:.4f} at {percent(least)}, "
