@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.goals.ratio.answer_warnings import beyond_runs
-from pipeline.goals.ratio.answer_warnings import is_flat
+from pipeline.goals.ratio.answer_warnings import beyond_runs, is_flat
 from pipeline.goals.ratio.confirm import CONFIRMED, NEAR, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of
