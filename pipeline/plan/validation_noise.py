@@ -26,8 +26,8 @@ def noise_lines(context: Context) -> Iterator[str]:
         return
     general, domain = context.corpora
     least = math.ceil((GENERAL / (PART * tolerance)) ** 2)
-    yield from _few_windows(context, general, least, f"of a change by {percent(tolerance)}", GENERAL)
-    yield from _few_windows(context, domain, LEAST_WINDOWS, "of the loss decrease", DOMAIN)
+    yield from _few_windows(context, general, least, f"a change by {percent(tolerance)}", GENERAL)
+    yield from _few_windows(context, domain, LEAST_WINDOWS, "the loss decrease", DOMAIN)
 
 
 def _few_windows(context: Context, corpus: str, least: int, what: str, deviation: float) -> Iterator[str]:
@@ -45,6 +45,7 @@ def _few_windows(context: Context, corpus: str, least: int, what: str, deviation
         longer = "a longer validation set" if apart else "more text" if ratio > MOST_RATIO else ""
         remedies.append(longer or f"corpora.validation_ratio={ratio:g}")
     yield (
-        f"corpora.sources.{corpus}: its loss is measured on {windows} windows of {length} tokens; the standard error "
-        f"{what} may be {deviation / math.sqrt(windows):.1%}: give {' and '.join(remedies)} before training"
+        f"corpora.sources.{corpus}: its loss is measured on {windows} windows of {length} tokens; on other text {what} "
+        f"may be {100 * deviation / math.sqrt(windows):.1f} points off (a standard error, in no interval): give "
+        f"{' and '.join(remedies)} to cptlaw prepare and plan, before training"
     )

@@ -60,7 +60,7 @@ def _changes(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
         runs_are = "1 run is" if len(gone) == 1 else f"{len(gone)} runs are"
         begun = sum((context.study.runs / name).exists() for name in gone)
         stay = f"; the files of {begun} stay" if begun else ""
-        yield f"{context.study.plan_file}: {runs_are} not of this question and left out{stay}"
+        yield f"{context.study.plan_file}: {runs_are} of an earlier question and left out{stay}"
 
 
 def with_planned(context: Context, runs: Sequence[PlannedRun], *, keep: bool = False) -> list[PlannedRun]:

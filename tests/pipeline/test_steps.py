@@ -90,13 +90,13 @@ def test_planning_another_question_says_what_changes_and_leaves_its_runs_out(con
     shutil.rmtree(confirmed.study.runs / second.name)
     begun, printed = planned()
     assert begun == [first.name]
-    assert "1 run is not of this question and left out" in printed
+    assert "1 run is of an earlier question and left out" in printed
     assert "stay" not in printed
     kept = confirmed.fresh().plan
     other, printed = planned(global_batch=8)
     assert other == []
     assert "study.yaml: the question of later commands changes: target.global_batch=8 (was 16)" in printed
-    assert "1 run is not of this question and left out; the files of 1 stay" in printed
+    assert "1 run is of an earlier question and left out; the files of 1 stay" in printed
     confirmed.study.write_plan(kept)
     assert planned(steps=asked.target.steps // 2)[0] == []
 

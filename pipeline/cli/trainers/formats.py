@@ -71,7 +71,8 @@ def trl(plan: TrainingPlan) -> Config:
         "packing": True,
         **_trainer_arguments(plan),
     }
-    return _yaml(values), scheduler(plan)[2] + (_by_document(plan, "fraction") if len(datasets) > 1 else [])
+    parser = "fraction is read by TRL 1.16.0, and not by older releases without it"
+    return _yaml(values), scheduler(plan)[2] + ([*_by_document(plan, "fraction"), parser] if datasets[1:] else [])
 
 
 def axolotl(plan: TrainingPlan) -> Config:

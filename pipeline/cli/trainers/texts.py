@@ -83,7 +83,8 @@ def loadable(
         elif reason:
             if folder:
                 written = _write_documents(corpus, file, first, apart or 0.0)
-                log(f"{corpus.name}: {reason}; {written:,} documents written to {file}")
+                without = f", without the {corpus.validates:,} to validate" if apart else ""
+                log(f"{corpus.name}: {reason}; {written:,} documents written to {file}{without}")
                 corpus = dataclasses.replace(corpus, validates=0 if apart else corpus.validates)
             else:
                 remedy = (

@@ -27,6 +27,9 @@ from training.evaluation_steps import evaluation_steps
 UNKNOWN_LOSS = 3.0
 """Loss before CPT, nats per token, as long as no model is measured."""
 
+APART = 0.3
+"""How far apart the domain ratios of runs for a large run are, as long as such runs are left."""
+
 Before = Mapping[str, Mapping[str, float]]
 """Model -> corpus -> loss before CPT, nats per token."""
 
@@ -104,6 +107,32 @@ def first_runs(context: Context, candidates: Sequence[CandidateRun], limit: floa
     ]
     cost = sum(cost_of(context, one.run, pretrained(context, ())) for one in found)
     return found if len(found) == len(wanted) and cost <= limit else []
+
+
+def run_beyond(
+    context: Context, candidates: Sequence[CandidateRun], chosen: Sequence[ChosenRun], answer: float
+) -> CandidateRun | None:
+    """The longest candidate that is nearest to an answer above or below the domain ratios of all chosen runs.
+
+    What they leave open of such an answer is how far the laws hold there, which no run between them tells. None: the
+    answer lies between them, or no candidate is nearer to it.
+    """
+    ratios = [one.domain_ratio for one in chosen]
+    far = min(abs(ratio - answer) for ratio in ratios)
+    if min(ratios) <= answer <= max(ratios):
+        return None
+    nearer = [one for one in candidates if abs(one.domain_ratio - answer) < far - 0.02]
+    target = context.question.model.name
+    return min(nearer, key=lambda one: (abs(one.domain_ratio - answer), one.model != target, -one.steps), default=None)
+
+
+def is_near(run: CandidateRun, others: Sequence[ChosenRun]) -> bool:
+    """Whether one of the others has nearly its domain ratio: laws are wrong elsewhere, which the posterior leaves out.
+
+    Runs at .2 and .3 were the most telling by the laws, and missed losses at other ratios by 20 to 30%
+    (docs/results/long-runs-other-domains).
+    """
+    return any(abs(run.domain_ratio - one.domain_ratio) < APART - 1e-9 for one in others)
 
 
 def _continued(question: Question, own: CandidateRun, chosen: Sequence[ChosenRun]) -> list[int]:

@@ -26,9 +26,11 @@ from pipeline.goals.active.candidates import (
     candidate_runs,
     cost_of,
     first_runs,
+    is_near,
     losses_before,
     planned_again,
     pretrained,
+    run_beyond,
     target_row,
     unit,
 )
@@ -56,8 +58,6 @@ from pipeline.study.earlier import with_earlier
 from pipeline.study.fitted_points import are_all_fitted, open_columns, selected
 from pipeline.study.folder import PlannedRun, StudyError
 
-APART = 0.3
-"""How far apart the domain ratios of runs for a large run are, as long as such runs are left."""
 Recommended = Callable[[], tuple[float, float] | None]
 """Domain ratio and half-width of its 90% interval, as `cptlaw recommend` gives them; None: there is no answer."""
 
@@ -281,7 +281,7 @@ def _round(
     fresh = every[~every["run"].isin(known)]
     affordable = fresh[fresh["cost"] <= left]
     by_name = {one.run.name: one for one in runs}
-    apart = affordable[[not _is_near(by_name[name], chosen.chosen) for name in affordable["run"]]]
+    apart = affordable[[not is_near(by_name[name], chosen.chosen) for name in affordable["run"]]]
     spread = question.is_large() and not more and len(apart) > 0
     affordable = apart if spread else affordable
     # Without a run to choose the half-width is still asked for, over the others.
@@ -308,25 +308,22 @@ def _round(
             return dataclasses.replace(added, stop=TOLERANCE)
     if not len(affordable):
         return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)
+    if certain and answer is None and proposal.answer is not None:
+        others = [by_name[name] for name in affordable["run"].unique()]
+        if one := run_beyond(context, others, chosen.chosen, proposal.answer):
+            return dataclasses.replace(
+                added, chosen=[_chosen(context, one, None, begun)], reason="the answer is beyond all runs"
+            )
     names = shown["run"].to_dict()
     made: list[ChosenRun] = []
     for at, width in zip(proposal.chosen, proposal.half_width):
-        if not (spread and _is_near(by_name[names[at]], made)):
+        if not (spread and is_near(by_name[names[at]], made)):
             made.append(_chosen(context, by_name[names[at]], width, {*begun, *(run.model for run in made)}))
     reason = proposal.reason
     enough = next((n for n, width in enumerate(proposal.half_width, 1) if width <= added.tolerance), len(made))
     if enough < len(made) and not (more or certain or _one_a_worker(question)):
         made, reason = made[:enough], f"{reason}; the first {enough} of them should reach design.tolerance"
     return dataclasses.replace(added, chosen=made, reason=reason)
-
-
-def _is_near(run: CandidateRun, others: Sequence[ChosenRun]) -> bool:
-    """Whether one of the others has nearly its domain ratio: laws are wrong elsewhere, which the posterior leaves out.
-
-    Runs at .2 and .3 were the most telling by the laws, and missed losses at other ratios by 20 to 30%
-    (docs/results/long-runs-other-domains).
-    """
-    return any(abs(run.domain_ratio - one.domain_ratio) < APART - 1e-9 for one in others)
 
 
 def _empty_round(context: Context, chosen: Chosen, known: Collection[str]) -> DesignRound:

@@ -262,7 +262,8 @@ def test_corpora_of_the_same_text_are_noted(tmp_path: Path, capsys: pytest.Captu
 
 
 WINDOWS = (
-    "its loss is measured on {} windows of 128 tokens; the standard error of {} may be {}: give {} before training"
+    "its loss is measured on {} windows of 128 tokens; on other text {} may be {} points off (a standard error, in no "
+    "interval): give {} to cptlaw prepare and plan, before training"
 )
 
 
@@ -270,19 +271,19 @@ WINDOWS = (
     ("words", "lines"),
     [
         (["validation_windows=29"], []),
-        (["validation_windows=16"], [("general", 16, "a change by 3%", "1.0%", "validation_windows=29")]),
+        (["validation_windows=16"], [("general", 16, "a change by 3%", "1.0", "validation_windows=29")]),
         (["validation_windows=16", "goal.tolerance=-0.05"], []),
         (
             ["goal.tolerance=0.01", "validation_windows=96"],
-            [("general", 50, "a change by 1%", "0.6%", "validation_windows=256 and corpora.validation_ratio=0.26")],
+            [("general", 50, "a change by 1%", "0.6", "validation_windows=256 and corpora.validation_ratio=0.26")],
         ),
         (
             ["goal.tolerance=0.005", "validation_windows=1024"],
-            [("general", 50, "a change by 0.5%", "0.6%", "more text")],
+            [("general", 50, "a change by 0.5%", "0.6", "more text")],
         ),
         (
             ["corpora.validation=sets", "goal.tolerance=0.02", "validation_windows=64"],
-            [("general", 50, "a change by 2%", "0.6%", "a longer validation set")],
+            [("general", 50, "a change by 2%", "0.6", "a longer validation set")],
         ),
         (["goal=balance", "validation_windows=16"], []),
         (["rehearsal=true"], []),
@@ -296,7 +297,7 @@ def test_too_few_validation_windows_are_said_with_the_error_to_expect(words: lis
     fewer = [*noise_lines(with_validation(context, domain=1025))]
     if question.goal.kind == "trade-off" and not question.rehearsal:
         remedy = "a longer validation set" if question.corpora.validation else "corpora.validation_ratio=0.1"
-        of = (8, "the loss decrease", "3.5%", remedy)
+        of = (8, "the loss decrease", "3.5", remedy)
         assert fewer[-1] == f"corpora.sources.domain: {WINDOWS.format(*of)}"
 
 

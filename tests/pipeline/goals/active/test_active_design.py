@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from fitting import LAWS
-from pipeline.goals.active.candidates import CandidateRun, candidate_points, losses_before
+from pipeline.goals.active.candidates import (
+    CandidateRun,
+    candidate_points,
+    candidate_runs,
+    losses_before,
+    run_beyond,
+)
 from pipeline.goals.active.history import (
     BUDGET,
     CONFIRMATION,
@@ -126,6 +132,17 @@ def test_a_large_run_begins_with_the_runs_that_are_given(tmp_path: Path, budget:
     chosen = {(run.domain_ratio, run.steps) for run in one.chosen}
     assert (chosen == {(0.9, 480), (0.3, 150)}) == given
     assert chosen
+
+
+def test_a_run_at_an_answer_beyond_all_runs_is_trained(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    candidates = candidate_runs(setting)
+    chosen = [dataclasses.replace(run, domain_ratio=0.5) for one in read_rounds(study) for run in one.chosen]
+    one = run_beyond(setting, candidates, chosen, 0.97)
+    assert one is not None
+    assert (one.domain_ratio, one.model, one.steps) == (0.9, setting.question.model.name, setting.question.target.steps)
+    assert run_beyond(setting, candidates, chosen, 0.5) is None
+    assert run_beyond(setting, [one for one in candidates if one.domain_ratio < 0.6], chosen, 0.97) is None
 
 
 def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
