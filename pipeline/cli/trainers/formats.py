@@ -71,7 +71,7 @@ def trl(plan: TrainingPlan) -> Config:
         "packing": True,
         **_trainer_arguments(plan),
     }
-    parser = "fraction is read by TRL 1.16.0, and not by older releases without it"
+    parser = "fraction was read back by TRL 1.16.0; older releases may lack it"
     return _yaml(values), scheduler(plan)[2] + ([*_by_document(plan, "fraction"), parser] if datasets[1:] else [])
 
 
