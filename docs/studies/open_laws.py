@@ -4,8 +4,8 @@
 
 Fits kept studies by one law and by both, as `cptlaw fit` does, and predicts the ends of their long runs with the
 interval that `cptlaw predict` prints: of SmolLM2-135M and Gemma-3-270M at three times the fitted length
-(docs/results/base-model-NAME), of SmolLM2-135M at ten and thirty times (base-model-1200), and of small models that were
-pre-trained and settled at twenty times (long-runs).
+(docs/results/base-model-NAME), of SmolLM2-135M at 7.5 (base-model-300), ten and thirty times (base-model-1200), and of
+small models that were pre-trained and settled at twenty times (long-runs).
 """
 
 import shutil
@@ -31,15 +31,17 @@ THREE_TIMES = ("law", "law-again", "math", "medical", "code", "chemistry", "musi
 SETTLED = ("long-runs", "long-runs-low", "long-runs-2.9m", "long-runs-2.9m-peak", "long-runs-other-domains")
 
 
-def asked() -> Iterator[tuple[str, Path, Path]]:
-    """Name of a set, study with the runs for the fit, and study with the long runs."""
+def asked() -> Iterator[tuple[str, Path, Path, list[str]]]:
+    """Name of a set, study with the runs for the fit, study with the long runs, and words of the question."""
     for name in THREE_TIMES:
-        yield "3 times", KEPT / f"base-model-{name}", KEPT / f"base-model-{name}"
+        yield "3 times", KEPT / f"base-model-{name}", KEPT / f"base-model-{name}", []
+    for name in ("chemistry",):
+        yield "7.5 times", KEPT / f"base-model-{name}", KEPT / "base-model-300" / name, ["target.steps=300"]
     for steps, times in ((120, 10), (40, 30)):
         for domain in RATIOS:
-            yield f"{times} times", RESULTS / f"{domain}-{steps}", RESULTS / f"{domain}-1200"
+            yield f"{times} times", RESULTS / f"{domain}-{steps}", RESULTS / f"{domain}-1200", []
     for name in SETTLED:
-        yield "20 times, settled", KEPT / name, KEPT / name
+        yield "20 times, settled", KEPT / name, KEPT / name, []
 
 
 def long_ends(context: Context) -> pd.DataFrame:
@@ -55,11 +57,11 @@ def long_ends(context: Context) -> pd.DataFrame:
 
 def predictions(folder: Path, law: str) -> Iterator[dict]:
     """A row for each loss at the end of a long run: error and upper half-width in percent, whether it is inside."""
-    for name, fitted, long in asked():
-        study = folder / law / fitted.name
+    for name, fitted, long, words in asked():
+        study = folder / law / name / fitted.name
         if not study.exists():
             shutil.copytree(fitted, study)
-        context = context_of(question_of_study(study, [f"law=[{law}]"]))
+        context = context_of(question_of_study(study, [f"law=[{law}]", *words]))
         goal_of(context.question).fit(context, lambda _: None)
         laws = answering_laws(context.fresh())
         for end in long_ends(context_of(question_of_study(long, []))).itertuples():

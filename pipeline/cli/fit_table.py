@@ -132,12 +132,14 @@ def read_settings(arguments: Sequence[str]) -> TableFit:
     given = OmegaConf.to_container(settings)
     assert isinstance(given, dict)
     laws, splits = ([value] if isinstance(value, str) else value or [] for value in (given["law"], given["by"]))
+    # What is no name at all is refused with the types of the settings.
+    laws, splits = ([one for one in named if not isinstance(one, (dict, list))] for named in (laws, splits))
     for law in laws if "law" not in {line.split(":")[0] for line in problems} else ():
         try:
             law_named(law, LAWS)
         except PointsError as error:
             problems.append(f"law: {error}")
-    if not laws:
+    if not given["law"]:
         problems.append(f"law: has no value; give law=..., one or a list of {', '.join(LAWS)}")
     wrong = [split for split in splits if split not in SPLITS]
     problems += [f"by: {split!r} is no split; allowed: {', '.join(SPLITS)}" for split in wrong]

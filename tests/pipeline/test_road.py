@@ -229,7 +229,7 @@ def test_prepare_says_what_plan_refuses(words: list[str], tmp_path: Path, capsys
         assert run([verb, *longer]) == 0
         out = capsys.readouterr().out
         assert re.search(r"note: .*domain: .* target\.steps=20000 at domain ratios up to \d", out)
-        assert "note: corpora.sources.general: its loss is measured on 8 windows of 16 tokens; the" in out
+        assert "note: corpora.sources.general: its loss is measured on 8 windows of 16 tokens; on other text" in out
 
 
 @pytest.fixture

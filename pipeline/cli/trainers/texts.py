@@ -83,7 +83,9 @@ def loadable(
         elif reason:
             if folder:
                 written = _write_documents(corpus, file, first, apart or 0.0)
-                without = f", without the {corpus.validates:,} to validate" if apart else ""
+                without = (
+                    f", without the {corpus.validates:,} to validate" if apart and "to validate" not in reason else ""
+                )
                 log(f"{corpus.name}: {reason}; {written:,} documents written to {file}{without}")
                 corpus = dataclasses.replace(corpus, validates=0 if apart else corpus.validates)
             else:

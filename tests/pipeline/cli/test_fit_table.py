@@ -127,6 +127,10 @@ def test_wrong_words_are_told_all_at_once(file: Path, capsys) -> None:
     ]
     (line,) = printed(capsys, 2, f"points={file}")
     assert line.startswith("law: has no value; give law=..., one or a list of openai, chinchilla, power, power-offset")
+    assert printed(capsys, 2, f"points={file}", "law={a: 1}", "by={a: 1}") == [
+        "law[0]: Cannot convert 'dict' to string: '{'a': 1}'",
+        "by[0]: Cannot convert 'dict' to string: '{'a': 1}'",
+    ]
 
 
 def test_wrong_points_are_told_all_at_once_with_the_line_of_the_file(file: Path, tmp_path: Path, capsys) -> None:
