@@ -106,7 +106,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     line = f"{command}, on {gpus}, where the text and the model are under the paths in that file"
     if name in SAVES_DIRECTORIES:
         line += f"; cptlaw follow {shlex.quote(folders[0])} checkpoints=FOLDER compares what it saves"
-    if any(fact.endswith(CONFIRM_AGAIN) for fact in plan.facts):
+    if not plan.unknown and any(fact.endswith(CONFIRM_AGAIN) for fact in plan.facts):
         line = f"cptlaw confirm {shlex.quote(folders[0])}; or, unconfirmed, {line}"
     if not output:
         line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"

@@ -68,7 +68,7 @@ def loadable(
         column = first if loader.one_column else source.column
         reason, ending = _difference(dataclasses.replace(corpus, source=source), loader, column, is_here)
         apart = without_validation if corpus.validates else None
-        if apart and not reason and source.kind != "hub":
+        if is_split := bool(apart and not reason and source.kind != "hub"):
             reason = f"{corpus.validates:,} of its documents are the study's to validate"
         if without_validation and corpus.available is None:
             missing.append(f"{corpus.name}: not prepared here, so its validation documents are not left out")
@@ -83,9 +83,7 @@ def loadable(
         elif reason:
             if folder:
                 written = _write_documents(corpus, file, first, apart or 0.0)
-                without = (
-                    f", without the {corpus.validates:,} to validate" if apart and "to validate" not in reason else ""
-                )
+                without = f", without the {corpus.validates:,} to validate" if apart and not is_split else ""
                 log(f"{corpus.name}: {reason}; {written:,} documents written to {file}{without}")
                 corpus = dataclasses.replace(corpus, validates=0 if apart else corpus.validates)
             else:

@@ -29,6 +29,8 @@ UNKNOWN_LOSS = 3.0
 
 APART = 0.3
 """How far apart the domain ratios of runs for a large run are, as long as such runs are left."""
+NEARER = 0.02
+"""By how much a run's ratio must be nearer to an answer beyond all runs than theirs to be worth training."""
 
 Before = Mapping[str, Mapping[str, float]]
 """Model -> corpus -> loss before CPT, nats per token."""
@@ -121,7 +123,7 @@ def run_beyond(
     far = min(abs(ratio - answer) for ratio in ratios)
     if min(ratios) <= answer <= max(ratios):
         return None
-    nearer = [one for one in candidates if abs(one.domain_ratio - answer) < far - 0.02]
+    nearer = [one for one in candidates if abs(one.domain_ratio - answer) < far - NEARER]
     target = context.question.model.name
     return min(nearer, key=lambda one: (abs(one.domain_ratio - answer), one.model != target, -one.steps), default=None)
 

@@ -239,6 +239,12 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert shown.err.count(line) == 1
     assert "note: confirmation: of an earlier fit; run cptlaw confirm again" in shown.err
     assert "What would tell: cptlaw refine" in shown.err
+    assert "next: trl sft" in shown.err
+    near = {corpus: PredictedLoss(2.01, 2.0, 2.02) for corpus in ("general", "domain")}
+    answer = {"mixture": {"general": 0.6, "domain": 0.4}, "low": 0.3, "high": 0.5, "identified": True}
+    dataclasses.replace(made, **answer, predicted=near).write(study)
+    assert run(["export", folder, "format=trl", f"output={output}"]) == 0
+    assert f"next: cptlaw confirm {folder}; or, unconfirmed, trl sft" in capsys.readouterr().err
     dataclasses.replace(made, mixture={"general": 0.6, "domain": 0.4}).write(study)
     assert run(["export", folder, "format=trl"]) == 0
     assert "# confirmation: of another answer; run cptlaw confirm again" in capsys.readouterr().out

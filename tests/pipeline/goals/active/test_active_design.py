@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fitting import LAWS
+from pipeline.goals.active import rounds
 from pipeline.goals.active.candidates import (
     CandidateRun,
     candidate_points,
@@ -143,6 +144,20 @@ def test_a_run_at_an_answer_beyond_all_runs_is_trained(copied: tuple[Context, St
     assert (one.domain_ratio, one.model, one.steps) == (0.9, setting.question.model.name, setting.question.target.steps)
     assert run_beyond(setting, candidates, chosen, 0.5) is None
     assert run_beyond(setting, [one for one in candidates if one.domain_ratio < 0.6], chosen, 0.97) is None
+
+
+def test_a_known_answer_beyond_all_runs_that_is_not_recommended_gets_a_run(
+    copied: tuple[Context, Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting, study = copied  # Its runs are at 0 to .9.
+    write_rounds(study, read_rounds(study)[:-1])
+    by_laws = rounds.design
+    monkeypatch.setattr(
+        rounds, "design", lambda *words, **keys: dataclasses.replace(by_laws(*words, **keys), answer=0.99, before=0.0)
+    )
+    added = next_round(asking(setting, ratios=[*setting.question.design.ratios, 1.0]), recommended=lambda: None)
+    assert [run.domain_ratio for run in added.chosen] == [1.0]
+    assert added.reason == "the answer is beyond all runs"
 
 
 def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
