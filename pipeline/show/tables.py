@@ -73,7 +73,7 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
             f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)}, 3 ms a layer and micro-batch or more"
         )
     columns = ["role", "model", "N", "runs", "tokens", "FLOPs", "time", "memory", "disk"]
-    title = "the runs that are chosen so far; more rounds may follow" if is_active(question) else ""
+    title = "the runs that are chosen so far" if is_active(question) else ""
     return Table(title, columns, rows, note, left=2, rules=[len(groups)])
 
 

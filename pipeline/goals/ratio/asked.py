@@ -10,7 +10,7 @@ from fitting.uncertainty.horizon import half_width, kind_of
 from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
 from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.plan.duration import START_SECONDS
-from pipeline.plan.processes import workers
+from pipeline.plan.processes import gpus, workers
 from pipeline.question.design import candidate_steps, is_active
 from pipeline.question.phases import pieces
 from pipeline.question.presets import HUB, models
@@ -42,46 +42,54 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     own_past = {parent.spec.hash} if parent else set()
     of_fit = sum(own_cost(context, run) for run in runs if run.role != "confirm" and run.spec.hash not in own_past)
     cost, of_fit = own_cost(context, asked), budget(context) if active else of_fit
-    fit = f"{'at most ' * active}{_times(of_fit / cost)}"
+    at_most = "at most " * active
     by = context.once(unit)
     if by == "device-hours" and not question.launcher.elsewhere:
         count = workers(question)
         by += f", {duration(3600 * of_fit / count / question.parallel.processes)} on {count} worker{'s' * (count > 1)}"
+    elif by == "FLOPs" and active and question.design.budget_unit == "auto" and question.design.budget is None:
+        is_measured = not (question.rehearsal or question.launcher.elsewhere or gpus())
+        by += " (by device-hours once prepare has measured the speed)" * is_measured
     beside = f", beside the pre-training of {model}" if parent else ""
     places = 1 + (len(confirm.around) or bool(confirm.neighbour))
     tests = places * confirm.seeds
     confirming = f"to confirm it, {tests} such runs follow" if tests > 1 else "to confirm it, 1 such run follows"
     if question.is_large() and not question.large.confirm:
+        tests = 0
         confirming = "no other run confirms it, cptlaw follow reads its own log (large.confirm=true: such runs do)"
-    longest = (
-        max(candidate_steps(question))
-        if active
-        else max((run.spec.steps for run in runs if run.role == "fit"), default=0)
-    )
+    together = of_fit + tests * cost + (own_cost(context, parent) if parent else 0.0)
     named = f"{model} ({question.model.path})" if question.model.path not in (None, IMPORTED, model) else model
     lines = [
         f"asked about: {named}, {size}: {quantity(asked.spec.tokens)} tokens, {flops} FLOPs{took}",
-        f"the runs for the fit cost {fit} that run, by {by}{beside}; {confirming}",
+        f"the runs for the fit cost {at_most}{_times(of_fit / cost)} that run, by {by}{beside}; {confirming}",
     ]
+    if together > of_fit:
+        hours = f", {together:.2g} device-hours" if context.once(unit) == "device-hours" else ""
+        lines.append(f"all together {at_most}{_times(together / cost)} that run{hours}")
     if parent and (published := HUB.get(model)):
         untrained = f"note: {model} is the shape of {published} without its weights, pre-trained here on "
         taken = f"model=hf model.path={published} 'ladder=[]' takes the published ones"
         lines.append(f"{untrained}{quantity(parent.spec.tokens)} tokens; {taken}")
-    if longest:
-        run = "longest run that may be chosen for the fit" if active else "longest run for the fit"
-        if steps <= longest:
-            times = f"{longest / steps:.3g} times the steps" if steps < longest else "as many steps"
-            line = f"horizon: no extrapolation in length, the {run} has {times}"
-        else:
-            line = f"horizon: that run has {steps / longest:.3g} times the steps of the {run}"
-            laws = laws_that_count(question.law, steps / longest)
-            width = float(
-                half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else kind_of(*laws))[0]
-            )
-            line += f", where 90% intervals of a loss are some {width:.1%} to either side by "
-            line += f"the average of {len(laws)} laws, more where they disagree" if laws[1:] else laws[0]
-        lines.append(line)
-    return lines
+    return [*lines, *_horizon_lines(question, runs)]
+
+
+def _horizon_lines(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    """How far beyond the longest run for the fit the answer lies, and the error that is expected there."""
+    active, steps = is_active(question), question.target.steps
+    longest = max((run.spec.steps for run in runs if run.role == "fit"), default=0)
+    longest = max(candidate_steps(question)) if active else longest
+    if not longest:
+        return
+    run = "longest run that may be chosen for the fit" if active else "longest run for the fit"
+    if steps <= longest:
+        times = f"{longest / steps:.3g} times the steps" if steps < longest else "as many steps"
+        yield f"horizon: no extrapolation in length, the {run} has {times}"
+        return
+    laws = laws_that_count(question.law, steps / longest)
+    width = half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else kind_of(*laws))[0]
+    line = f"horizon: that run has {steps / longest:.3g} times the steps of the {run}, where 90% intervals of a loss "
+    line += f"are some {float(width):.1%} to either side by "
+    yield line + (f"the average of {len(laws)} laws, more where they disagree" if laws[1:] else laws[0])
 
 
 def short_lines(question: Question) -> Iterator[str]:

@@ -27,31 +27,45 @@ def _horizon(times: object, run: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "cost", "horizon"),
+    ("words", "cost", "together", "horizon"),
     [
         # A quarter of 1,228,800 tokens, whatever the first round chooses.
-        (["design.budget=307200"], f"at most 25% of{BESIDE}2 such runs follow", "1"),
-        (["design.budget=2457600", "confirm.neighbour=0"], f"at most 2 times{BESIDE}1 such run follows", "1"),
+        (["design.budget=307200"], f"at most 25% of{BESIDE}2 such runs follow", "at most 4.25", "1"),
+        (
+            ["design.budget=2457600", "confirm.neighbour=0"],
+            f"at most 2 times{BESIDE}1 such run follows",
+            "at most 5",
+            "1",
+        ),
         # Three ratios of half of its steps.
         (
             ["mixture.domain_ratio=[0.2,0.5,0.8]", "mixture.replicates=1", "ladder=[]", "confirm.seeds=2"],
             f"150% of{BESIDE}4 such runs follow",
+            "7.5",
             "2",
         ),
-        (["design.budget=3e6", "design.lengths=[0.05,0.1]"], f"at most 2.44 times{BESIDE}2 such runs follow", "10"),
+        (
+            ["design.budget=3e6", "design.lengths=[0.05,0.1]"],
+            f"at most 2.44 times{BESIDE}2 such runs follow",
+            "at most 6.44",
+            "10",
+        ),
     ],
-)
-def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], cost: str, horizon: str) -> None:
+)  # Its pre-training is twice as long as the run.
+def test_the_cost_is_said_against_the_run_that_is_asked_about(
+    words: list[str], cost: str, together: str, horizon: str
+) -> None:
     question = read_question([*WORDS, *words])
     context = estimate(question)
     lines = asked_lines(context, goal_of(question).runs(context))
     assert lines[0].startswith(ASKED)
     assert lines[1] == f"the runs for the fit cost {cost}"
+    assert lines[2] == f"all together {together} times that run"
     run = "longest run for the fit" if question.mixture.domain_ratio else "longest run that may be chosen for the fit"
     width = {"2": f"{WIDE} 1.2%{AVERAGED}", "10": f"{WIDE} 15.7% to either side by transfer-replay"}
-    assert lines[2] == _horizon(horizon, run) + width.get(horizon, "")
+    assert lines[3] == _horizon(horizon, run) + width.get(horizon, "")
     alone = asked_lines(estimate(read_question([*WORDS, *words, "law=dcpt"])), [])
-    assert horizon != "10" or alone[2].endswith(f"{WIDE} 15.7% to either side by dcpt")
+    assert horizon != "10" or alone[3].endswith(f"{WIDE} 15.7% to either side by dcpt")
 
 
 def test_a_run_shorter_than_those_for_the_fit_needs_no_extrapolation() -> None:
@@ -83,7 +97,7 @@ def test_a_large_run_is_advised_for_a_tenth_of_its_cost(words: list[str], cost: 
     runs = goal_of(question).runs(context)
     lines = asked_lines(context, runs)
     assert lines[1] == f"the runs for the fit cost {cost}"
-    assert lines[2].startswith(_horizon(horizon, "longest run that may be chosen for the fit"))
+    assert lines[3].startswith(_horizon(horizon, "longest run that may be chosen for the fit"))
     of_fit = [run for run in runs if run.role == "fit"]
     assert sum(run.spec.tokens for run in of_fit) <= context.once(budget)
     assert STEPS["confirm"].is_done(context) == (FOLLOWED in lines[1])
