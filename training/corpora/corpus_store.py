@@ -10,8 +10,8 @@ from training.corpora.documents import CorpusError
 from training.corpora.near_duplicates import Screen
 from training.corpora.reader import Reader, nothing_kept
 from training.corpora.shards import ShardedCorpus, run_shards
-from training.corpora.store import SPLITS, StoreMeta, TokenStore
-from training.corpora.store_writer import Tokenisation, merge_parts, part_totals, read_parts
+from training.corpora.store import StoreMeta, TokenStore
+from training.corpora.store_writer import Tokenisation, merge_parts, part_totals
 from training.durable import flush_folder
 
 _REPORT_SECONDS = 30.0
@@ -49,15 +49,13 @@ def make_store(
     """
     name, start = reader.name, time.monotonic()
     try:
-        # A killed process may have merged the shards and begun to remove them.
-        if not (unfinished / "meta.json").exists():
+        merged = unfinished / "store"
+        # A killed process may have merged the shards.
+        if not (merged / "meta.json").exists():
             corpus = ShardedCorpus.begin(unfinished, reader, how, screen)
             run_shards(corpus, workers, corpus.missing_shards(), _Progress(corpus))
-            _merge(corpus)
-        for left in unfinished.iterdir():
-            if left.name not in ("meta.json", *(f"{split}.bin" for split in SPLITS)):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-        unfinished.rename(folder)
+            _merge(corpus, merged)
+        merged.rename(folder)
         flush_folder(folder.parent)
     except CorpusError as error:
         raise CorpusError(f"corpora.{name}: {error}") from error
@@ -65,7 +63,7 @@ def make_store(
         if not folder.exists():
             raise
         # Another process completed it first, on a file system without locks.
-        shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
     store = TokenStore.open(folder)
     meta = store.meta
     reader.log(f"{name}: {store_summary(meta)}, {time.monotonic() - start:.0f} s")
@@ -90,27 +88,26 @@ def store_summary(meta: StoreMeta) -> str:
     )
 
 
-def _merge(corpus: ShardedCorpus) -> None:
-    shards = corpus.parts()
-    # Without the validation set.
-    read = shards[-len(corpus.shards) :]
-    dropped = sum((Counter(shard[-1].position[2]) for shard in read), Counter[str]())
-    if not any(part_totals(shard)[1] or any(part.screened for part in shard) for shard in read):
+def _merge(corpus: ShardedCorpus, folder: Path) -> None:
+    parts = [corpus.parts(number) for number in range(len(corpus.shards))]
+    read = [of_shard for of_shard, shard in zip(parts, corpus.shards, strict=True) if not shard.held_out]
+    dropped = sum((Counter(of_shard[-1].position[2]) for of_shard in read), Counter[str]())
+    if not any(part_totals(of_shard)[1] or any(part.screened for part in of_shard) for of_shard in read):
         raise nothing_kept(corpus.reader.source, dropped)
-    merge_parts(corpus.folder, [part for shard in shards for part in shard], corpus.how, dropped)
+    folder.mkdir(exist_ok=True)
+    merge_parts(folder, [part for of_shard in parts for part in of_shard], corpus.how, dropped)
 
 
 class _Progress:
     """Passes the progress of all shards of a corpus on, to its reader's bar or every half minute to its log."""
 
     def __init__(self, corpus: ShardedCorpus) -> None:
-        self._reader, self._weights = corpus.reader, corpus.sizes
+        self._reader, self._weights = corpus.reader, [shard.size for shard in corpus.shards]
         self._reported = time.monotonic()
         self._shards: dict[int, tuple[int, int, float | None]] = {}
-        for number in range(len(corpus.sizes)):
-            for complete in (False, True):
-                if parts := read_parts(corpus.shard_folder(number, complete)):
-                    self._shards[number] = *part_totals(parts), float(complete)
+        for number in range(len(corpus.shards)):
+            if parts := corpus.parts(number):
+                self._shards[number] = *part_totals(parts), float(parts[-1].last)
         size, documents, _ = self._sums()
         if documents:
             self._reader.log(f"{self._reader.name}: resumes after {documents:,} documents, {size / 1e6:,.1f} MB")

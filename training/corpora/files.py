@@ -58,9 +58,8 @@ class FileReader(Reader):
     def passed_over(self) -> str:
         return str(list_files(self.source.path))
 
-    def shards(self) -> list[Shard | None]:
-        shards = shards_of(self.source.path) if self.source.max_bytes is None else []
-        return [*shards] if len(shards) > 1 else [None]
+    def shards(self) -> list[Shard]:
+        return shards_of(self.source.path) if self.source.max_bytes is None else super().shards()
 
     def documents(self, shard: Shard | None = None, position: Any = None) -> Documents:
         return Documents(self, shard, position) if self.source.max_bytes is None else _Capped(self, None, position)

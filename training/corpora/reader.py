@@ -37,18 +37,20 @@ class Row(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """Consecutive documents of a source: those of whole files, or consecutive rows of one file."""
+    """Consecutive documents of a source: those of whole files, or consecutive rows of one file; no file: all."""
 
     files: list[tuple[str, int]]
     """Name below the path and bytes on disk of each file."""
     size: int
-    """Bytes on disk of the shard."""
+    """Bytes on disk of the shard; of what is no file, relative to nothing else, 1."""
     before: int = 0
     """Rows of the file before the shard."""
     offset: int = 0
     """Bytes of the file before the shard."""
     end: int | None = None
     """Last row of the shard; None: the file's last."""
+    held_out: bool = False
+    """Whether it is the validation set of the source, all of it."""
 
 
 class Reader(ABC):
@@ -90,9 +92,9 @@ class Reader(ABC):
         """What else is beside the text that is read, as text; empty: nothing. Errors as `fingerprint`."""
         return ""
 
-    def shards(self) -> list[Shard | None]:
-        """The documents in shards, which follow from the source alone; None: all in one. Errors as `fingerprint`."""
-        return [None]
+    def shards(self) -> list[Shard]:
+        """The documents in shards, which follow from the source alone. Errors as `fingerprint`."""
+        return [Shard([], 1)]
 
     @abstractmethod
     def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:

@@ -1,13 +1,12 @@
 """Tokenise the shards of a corpus: each by one process, from text to token files.
 
-A shard that is there is not made again. A long one, of a stream or a compressed file, is written in parts, of which
-each is whole or absent. `python -m training.corpora.shards TASK TASKS FOLDER...` tokenises every TASKS-th shard, on all
-cores, as a task of an array.
+A shard is a folder of parts, of which each is whole or absent; the last one says that it is. Few shards have more than
+one: those of a stream or of a long compressed file. `python -m training.corpora.shards TASK TASKS FOLDER...` tokenises
+every TASKS-th shard, on all cores, as a task of an array.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
@@ -18,16 +17,15 @@ from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from training.corpora.documents import CorpusError, in_validation
 from training.corpora.near_duplicates import KEPT, Screen
 from training.corpora.reader import Documents, Reader, Shard
 from training.corpora.readers import open_reader
 from training.corpora.source import Generation, Source
-from training.corpora.store_writer import Part, PartWriter, Tokenisation, part_totals, read_parts
+from training.corpora.store_writer import Part, PartWriter, Tokenisation, is_complete, part_totals, read_parts
 from training.corpora.tokenizer import Chunk, Encoder
-from training.durable import flush_folder, locked_folder, read_json, write_whole
+from training.durable import locked_folder, read_json, write_whole
 from training.stop import spawned_processes, started_quietly
 
 PART_BYTES = 1_000_000_000
@@ -40,66 +38,58 @@ Report = Callable[[int, int, int, float | None], object]
 
 @dataclass(frozen=True)
 class ShardedCorpus:
-    """A corpus whose shards are tokenised in a folder; job.json in it says how, for other processes."""
+    """A corpus whose shards are tokenised in a folder; plan.json in it says how, for other processes."""
 
     folder: Path
     reader: Reader
     how: Tokenisation
     screened: bool
     """Whether screen/ of the folder drops documents."""
-    shards: list[Shard | None]
-    """None: the whole source. The validation set of the source is another shard, the first."""
+    shards: list[Shard]
+    """With a validation set it is the first."""
 
     @classmethod
     def begin(cls, folder: Path, reader: Reader, how: Tokenisation, screen: Screen | None) -> ShardedCorpus:
-        """Plan the shards of a corpus in a folder, made if missing; shards of the same plan that are complete stay.
+        """Plan the shards of a corpus in a folder, made if missing, whose name says what its store is made of.
+
+        A plan that is there stays, with its shards.
 
         Raises:
             CorpusError: the source cannot be used.
         """
-        corpus = cls(folder, reader, how, screen is not None, reader.shards())
-        plan = {"name": reader.name, "how": asdict(how), "screened": corpus.screened, "shards": corpus.shards}
-        plan = json.loads(json.dumps(plan))
-        with contextlib.suppress(CorpusError):
-            # The source may have been moved.
-            if {**cls._plan(folder), "source": None} != {**plan, "source": None}:
-                shutil.rmtree(folder)
-        (folder / "screen").mkdir(parents=True, exist_ok=True)
-        if screen:
-            screen.save(folder / "screen")
-        write_whole(folder / "job.json", json.dumps({**plan, "source": asdict(reader.source)}) + "\n")
-        return corpus
+        try:
+            shards = cls.open(folder).shards
+        except CorpusError:
+            shutil.rmtree(folder, ignore_errors=True)
+            held_out = [Shard([], 0, held_out=True)] if reader.source.validation else []
+            shards = [*held_out, *reader.shards()]
+            (folder / "screen").mkdir(parents=True)
+            if screen:
+                screen.save(folder / "screen")
+        # Written anew, since the source may have been moved.
+        plan = {"name": reader.name, "how": asdict(how), "screened": screen is not None, "shards": shards}
+        write_whole(folder / "plan.json", json.dumps({**plan, "source": asdict(reader.source)}) + "\n")
+        return cls(folder, reader, how, screen is not None, shards)
 
     @classmethod
     def open(cls, folder: Path) -> ShardedCorpus:
-        """The corpus that was planned in a folder. Raises CorpusError: its job.json is missing or damaged."""
-        plan = cls._plan(folder)
+        """The corpus that was planned in a folder. Raises CorpusError: its plan.json is missing or damaged."""
         try:
+            plan = read_json(folder / "plan.json")
             source = Source(**plan["source"] | {"generated": Generation(**plan["source"]["generated"])})
-            shards = [one and Shard([(name, size) for name, size in one[0]], *one[1:]) for one in plan["shards"]]
+            shards = [Shard([(name, size) for name, size in files], *rest) for files, *rest in plan["shards"]]
             return cls(folder, open_reader(plan["name"], source), Tokenisation(**plan["how"]), plan["screened"], shards)
-        except (TypeError, KeyError, AttributeError) as error:
-            raise _no_plan(folder, error) from error
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            line = f"{folder}: no shards to tokenise here ({error}); run cptlaw prepare again"
+            raise CorpusError(line) from error
 
-    @staticmethod
-    def _plan(folder: Path) -> dict[str, Any]:
-        try:
-            return read_json(folder / "job.json")
-        except (OSError, ValueError) as error:
-            raise _no_plan(folder, error) from error
-
-    @property
-    def sizes(self) -> list[int]:
-        """Relative sizes of all shards: bytes on disk of files; a validation set counts for nothing."""
-        return [0] * bool(self.reader.source.validation) + [shard.size if shard else 1 for shard in self.shards]
-
-    def shard_folder(self, number: int, complete: bool = True) -> Path:
-        """Where a shard is once it is complete, or while it is written."""
-        return self.folder / (f"{number:05d}" if complete else f"{number:05d}.part")
+    def parts(self, number: int) -> list[Part]:
+        """The parts of a shard that are whole."""
+        return read_parts(self.folder / f"{number:05d}")
 
     def missing_shards(self) -> list[int]:
         """Numbers of the shards that are not complete."""
-        return [number for number in range(len(self.sizes)) if not self.shard_folder(number).exists()]
+        return [number for number in range(len(self.shards)) if not is_complete(self.parts(number))]
 
     @functools.cached_property
     def _encoder(self) -> Encoder:
@@ -113,24 +103,24 @@ class ShardedCorpus:
         Raises:
             CorpusError: the source cannot be used.
         """
-        complete, unfinished = self.shard_folder(number), self.shard_folder(number, complete=False)
-        unfinished.mkdir(exist_ok=True)
+        folder = self.folder / f"{number:05d}"
+        folder.mkdir(exist_ok=True)
         # A process whose parent was killed may still be writing.
-        with locked_folder(unfinished):
-            if not complete.exists():
-                self._write_parts(unfinished, number, report, wide)
-                unfinished.rename(complete)
-                flush_folder(self.folder)
-        return part_totals(read_parts(complete))
+        with locked_folder(folder):
+            parts = read_parts(folder)
+            if not is_complete(parts):
+                self._write_parts(folder, number, parts, report, wide)
+        return part_totals(parts)
 
-    def _write_parts(self, folder: Path, number: int, report: Report, wide: bool) -> None:
-        """Write the parts of a shard that are missing."""
-        parts = read_parts(folder)
-        validation = self.reader.source.validation
-        held_out = number == 0 and validation is not None
-        reading = self._documents(number, parts[-1].position if parts else None)
-        chunks = self._encoder.encode(_chunks(reading), screened=not held_out, wide=wide)
-        while not (parts and parts[-1].last):
+    def _write_parts(self, folder: Path, number: int, parts: list[Part], report: Report, wide: bool) -> None:
+        """Write the parts of a shard that are missing, and add them to those that are there."""
+        reader, shard = self.reader, self.shards[number]
+        by_hash = reader.source.validation is None
+        if shard.held_out:
+            reader, shard = open_reader(reader.name, Source(path=reader.source.validation or "")), None
+        reading = reader.documents(shard, parts[-1].position if parts else None)
+        chunks = self._encoder.encode(_chunks(reading), screened=shard is not None, wide=wide)
+        while not is_complete(parts):
             with PartWriter(folder, len(parts), self.how) as writer:
                 parts.append(writer.part)
                 for chunk, encoded in chunks:
@@ -139,8 +129,8 @@ class ShardedCorpus:
                             reason = f"validation.{verdict}"
                             writer.part.screened[reason] = writer.part.screened.get(reason, 0) + 1
                             continue
-                        by_hash = validation is None and in_validation(name, self.how.validation_ratio)
-                        writer.add(name, tokens, size, "validation" if held_out or by_hash else "train")
+                        held_out = in_validation(name, self.how.validation_ratio) if by_hash else shard is None
+                        writer.add(name, tokens, size, "validation" if held_out else "train")
                     position, fraction = chunk.note
                     report(number, *part_totals(parts), fraction)
                     if part_totals([writer.part])[0] >= PART_BYTES:
@@ -149,23 +139,6 @@ class ShardedCorpus:
                 else:
                     writer.complete(reading.position())
                     report(number, *part_totals(parts), None if reading.progress() is None else 1.0)
-
-    def _documents(self, number: int, position: Any) -> Documents:
-        """The documents of a shard after a position; None: from its first."""
-        validation = self.reader.source.validation
-        if validation is None:
-            return self.reader.documents(self.shards[number], position)
-        if number > 0:
-            return self.reader.documents(self.shards[number - 1], position)
-        return open_reader(self.reader.name, Source(path=validation)).documents(position=position)
-
-    def parts(self) -> list[list[Part]]:
-        """The parts of each shard, all of which must be complete."""
-        return [read_parts(self.shard_folder(number)) for number in range(len(self.sizes))]
-
-
-def _no_plan(folder: Path, error: Exception) -> CorpusError:
-    return CorpusError(f"{folder}: no shards to tokenise here ({error}); run cptlaw prepare again")
 
 
 def _chunks(documents: Documents) -> Iterator[Chunk]:
@@ -203,7 +176,7 @@ def run_shards(corpus: ShardedCorpus, workers: int | None, numbers: Sequence[int
         CorpusError: the source cannot be used, or a process died, as when memory runs out.
     """
     workers = core_count() if workers is None else workers
-    sizes = corpus.sizes
+    sizes = [shard.size for shard in corpus.shards]
     total = sum(sizes[number] for number in numbers)
     # The largest first, so that no process is left with it when the others are done.
     numbers = sorted(numbers, key=lambda number: -sizes[number])
@@ -241,7 +214,7 @@ def main() -> None:
     task, tasks = int(sys.argv[1]), int(sys.argv[2])
     for corpus in map(ShardedCorpus.open, map(Path, sys.argv[3:])):
         numbers = [number for number in corpus.missing_shards() if number % tasks == task]
-        print(f"{corpus.reader.name}: {len(numbers)} of {len(corpus.sizes)} shards to tokenise", flush=True)
+        print(f"{corpus.reader.name}: {len(numbers)} of {len(corpus.shards)} shards to tokenise", flush=True)
         run_shards(corpus, None, numbers, lambda *_: None)
 
 

@@ -67,6 +67,11 @@ def read_parts(shard: Path) -> list[Part]:
     return [read_record(file, Part, stem=str(file.with_suffix(""))) for file in files]
 
 
+def is_complete(parts: Sequence[Part]) -> bool:
+    """Whether parts are all of their shard."""
+    return bool(parts) and parts[-1].last
+
+
 def part_totals(parts: Iterable[Part]) -> tuple[int, int]:
     """Bytes of text, and documents, of parts."""
     counts = [part.counts for part in parts]

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -193,16 +192,18 @@ def test_shards_that_are_there_are_not_made_again_and_a_merge_goes_on(making, tm
         patch.setattr("training.corpora.corpus_store.merge_parts", interrupted)
         with pytest.raises(KeyboardInterrupt):
             making("out", 2)
+    monkeypatch.setattr("training.corpora.files.shards_of", None)
     monkeypatch.setattr("training.corpora.shards.ShardedCorpus.tokenise", None)
     monkeypatch.setattr("training.corpora.shards.spawned_processes", None)
     with monkeypatch.context() as patch:
-        # Killed after the merge, while the shards are removed.
-        patch.setattr("training.corpora.corpus_store.shutil.rmtree", interrupted)
+        # Killed after the merge.
+        patch.setattr("training.corpora.corpus_store.Path.rename", interrupted)
         with pytest.raises(KeyboardInterrupt):
             making("out", 2, lines)
     assert f"a: resumes after {sum(clean.meta.documents.values()):,} documents" in lines[0]
-    shutil.rmtree(tmp_path / "out.unfinished" / "00000")
+    monkeypatch.setattr("training.corpora.corpus_store.merge_parts", None)
     assert making("out", 2).meta == clean.meta
+    assert not (tmp_path / "out.unfinished").exists()
 
 
 def begin(tmp_path, tokenizer, path):
@@ -239,4 +240,4 @@ def test_workers_end_with_the_one_they_work_for(tmp_path, tokenizer, small_shard
     while any(psutil.pid_exists(worker.pid) for worker in workers):
         assert time.monotonic() < until
         time.sleep(0.05)
-    assert json.loads((folder / "job.json").read_text())["source"]["where"] == {"n": [1, 2]}
+    assert json.loads((folder / "plan.json").read_text())["source"]["where"] == {"n": [1, 2]}
