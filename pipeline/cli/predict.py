@@ -135,7 +135,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         lines.append(f"not known: {unknown}; a longer run for the fit would tell")
         rows = []
     elif furthest > FAR:
-        lines.append(f"far: runs so far ahead were missed by more than 1% ({_SEEN})")
+        lines.append(f"far: kept runs ten to thirty times as far were missed by 3 to 14% in the mean ({_SEEN})")
     notes = dict.fromkeys(line for ratio in ratios if (line := beyond_ratios(laws, ratio)))
     lines += [f"note: {line}" for line in notes]
     tables, combination = [_table(rows)] if rows else [], dict[str, object]()

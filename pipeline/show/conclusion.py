@@ -88,7 +88,9 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
     if not unknown and not found and (wide := goal_of(context.question).too_wide(context.question, answer)):
         wide += beyond_runs(context, answer.mixture[domain])
         if answer.low is not None and 0 < answer.low < answer.mixture[domain]:
-            wide += f"; up to {percent(answer.low)} {domain} it does with a probability of 95%"
+            wide += (
+                f"; up to {percent(answer.low)} {domain}, the lower end of its interval, it does with 95% probability"
+            )
         unknown = f"whether {_mixed(answer, domain)} keeps to the tolerance is not known yet: {wide}"
     unknown = unknown or contradicted
     if found and is_open and not unknown and (unknown := found.too_wide):

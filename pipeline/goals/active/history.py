@@ -15,6 +15,8 @@ TOLERANCE, BUDGET, CANDIDATES = "tolerance reached", "budget spent", "no candida
 """Why no further runs are chosen."""
 CONFIRMATION = "confirmation"
 """Reason of a round in which finished confirmation runs became points for the fit."""
+ANSWER_BEYOND = "it is beyond all runs"
+"""Reason of a run at an answer above or below the domain ratios of all runs for the fit."""
 _WIDEST = 0.5
 """Half of all domain ratios: a law that knows next to nothing of the answer gives more."""
 _LITTLE = 0.9
@@ -83,13 +85,15 @@ class DesignRound:
             if self.half_width <= self.tolerance and not self.more and self.stop != TOLERANCE:
                 # Without a half-width: the one that decided is of fits, this one may be of the posterior.
                 known += f", within {asked}"
-                known += ", but these runs alone do not settle the answer, so one more round" if self.chosen else ""
+                open_ = self.reason if self.reason == ANSWER_BEYOND else "these runs alone do not settle the answer"
+                known += f", but {open_}, so one more round" if self.chosen else ""
             else:
                 half = f"half of its 90% interval{' by the posterior' if self.more else ''}"
                 known += f", {half} {min(self.half_width, _WIDEST):.3f} ({asked})"
         # The budget holds for the rounds that follow by themselves alone.
         limit = "" if self.more else f" of at most {self.budget:.2g}"
-        cost = f"{self.spent:.2g}{limit} {self.unit} so far"
+        speed = " at the speed that prepare measured" * (self.unit == "device-hours")
+        cost = f"{self.spent:.2g}{limit} {self.unit} so far{speed}"
         if self.stop:
             rounds = self.round - 1
             return f"after {rounds} round{'s' * (rounds != 1)}: {cost}; {known}; {self.stop}"

@@ -35,6 +35,7 @@ from pipeline.goals.active.candidates import (
     unit,
 )
 from pipeline.goals.active.history import (
+    ANSWER_BEYOND,
     BUDGET,
     CANDIDATES,
     CONFIRMATION,
@@ -308,12 +309,10 @@ def _round(
             return dataclasses.replace(added, stop=TOLERANCE)
     if not len(affordable):
         return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)
-    if certain and answer is None and proposal.answer is not None:
+    if certain and (narrow or answer is None) and added.answer is not None:
         others = [by_name[name] for name in affordable["run"].unique()]
-        if one := run_beyond(context, others, chosen.chosen, proposal.answer):
-            return dataclasses.replace(
-                added, chosen=[_chosen(context, one, None, begun)], reason="the answer is beyond all runs"
-            )
+        if one := run_beyond(context, others, chosen.chosen, added.answer):
+            return dataclasses.replace(added, chosen=[_chosen(context, one, None, begun)], reason=ANSWER_BEYOND)
     names = shown["run"].to_dict()
     made: list[ChosenRun] = []
     for at, width in zip(proposal.chosen, proposal.half_width):

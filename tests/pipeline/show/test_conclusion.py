@@ -125,7 +125,7 @@ def test_the_headline_says_what_is_known(
 def test_rounds_are_no_remedy_where_the_ratio_is_known_and_the_change_alone_is_not(tmp_path: Path) -> None:
     narrow = _conclusion(tmp_path, None, **WIDE, low=0.46, high=0.54)
     assert narrow.command == ("confirm", str(tmp_path))
-    assert narrow.headline.endswith("; up to 46% code it does with a probability of 95%")
+    assert narrow.headline.endswith("; up to 46% code, the lower end of its interval, it does with 95% probability")
     assert narrow.remedy == f"What would tell: cptlaw confirm {tmp_path} measures it."
     assert "cptlaw refine" in _conclusion(tmp_path, None, **WIDE, low=0.44, high=0.56).remedy
 

@@ -146,8 +146,9 @@ def test_a_run_at_an_answer_beyond_all_runs_is_trained(copied: tuple[Context, St
     assert run_beyond(setting, [one for one in candidates if one.domain_ratio < 0.6], chosen, 0.97) is None
 
 
-def test_a_known_answer_beyond_all_runs_that_is_not_recommended_gets_a_run(
-    copied: tuple[Context, Study], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("recommended", [None, (0.99, 0.001)])
+def test_a_narrow_answer_beyond_all_runs_gets_a_run(
+    recommended: tuple[float, float] | None, copied: tuple[Context, Study], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting, study = copied  # Its runs are at 0 to .9.
     write_rounds(study, read_rounds(study)[:-1])
@@ -155,9 +156,9 @@ def test_a_known_answer_beyond_all_runs_that_is_not_recommended_gets_a_run(
     monkeypatch.setattr(
         rounds, "design", lambda *words, **keys: dataclasses.replace(by_laws(*words, **keys), answer=0.99, before=0.0)
     )
-    added = next_round(asking(setting, ratios=[*setting.question.design.ratios, 1.0]), recommended=lambda: None)
+    added = next_round(asking(setting, ratios=[*setting.question.design.ratios, 1.0]), recommended=lambda: recommended)
     assert [run.domain_ratio for run in added.chosen] == [1.0]
-    assert added.reason == "the answer is beyond all runs"
+    assert "within design.tolerance=0.006, but it is beyond all runs, so one more round" in added.line()
 
 
 def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
