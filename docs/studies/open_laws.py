@@ -35,7 +35,7 @@ def asked() -> Iterator[tuple[str, Path, Path, list[str]]]:
     """Name of a set, study with the runs for the fit, study with the long runs, and words of the question."""
     for name in THREE_TIMES:
         yield "3 times", KEPT / f"base-model-{name}", KEPT / f"base-model-{name}", []
-    for name in ("chemistry",):
+    for name in ("chemistry", "math"):
         yield "7.5 times", KEPT / f"base-model-{name}", KEPT / "base-model-300" / name, ["target.steps=300"]
     for steps, times in ((120, 10), (40, 30)):
         for domain in RATIOS:
