@@ -1,9 +1,11 @@
 """Which law predicts the runs of a base model? The errors of docs/base-model.md, from the points of a study.
 
     python -m docs.studies.base_model_laws docs/results/base-model-law
+    python -m docs.studies.base_model_laws docs/results/base-model-peaks peaks
 
 Prints, for each law and corpus, the error on what was held out of the runs for the fit, and on the confirmation runs at
-their last step, both also as a part of the change of the loss. Each law is fitted as `cptlaw fit` does.
+their last step, both also as a part of the change of the loss. With `peaks` it is the error at each peak learning rate,
+of the open laws fitted to the runs at the others. Each law is fitted as `cptlaw fit` does.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from docs.studies.law_errors import last_points, with_errors
 from fitting import LAWS as EVERY
 from fitting import Fit, Fold, fit, fit_shared, held_out
 from fitting.schedule import Schedules, with_areas
@@ -24,7 +27,8 @@ from pipeline.study.collect import of_domain, read_points, schedules
 from pipeline.study.fits import shared_folds
 from pipeline.study.folder import study_of
 
-LAWS = {"transfer-anchored": ("rho",), "transfer-open": (), "transfer-open-saturating": ()}
+OPEN = ("transfer-open", "transfer-open-saturating")
+LAWS = {"transfer-anchored": ("rho",), **dict.fromkeys(OPEN, ())}
 """Law -> columns that are fitted as a parameter."""
 
 
@@ -62,16 +66,16 @@ class Runs:
         return {corpus: fit(rows, law, **options) for corpus, rows in self.fitted.groupby("corpus")}
 
     def held_out(self, law: str, parts: list[Fold]) -> pd.DataFrame:
-        """The judged points of all folds, as `fitting.held_out` gives them."""
+        """The judged points of all folds, as `with_errors` has them."""
         options = {"schedules": self.rates, "few": True, "unknown": LAWS[law]}
         if common := EVERY[law].shared:
-            return held_out(self.fitted, law, parts, shared=common, **options)
+            return with_errors(held_out(self.fitted, law, parts, shared=common, **options))
         tables = []
         for corpus in self.corpora:
             own = (self.fitted["corpus"] == corpus).to_numpy()
             of_corpus = [Fold(one.label, one.fitted[own], one.judged[own]) for one in parts]
             tables.append(held_out(self.fitted[own], law, of_corpus, **options))
-        return pd.concat(tables)
+        return with_errors(pd.concat(tables))
 
 
 def parted(values: pd.Series) -> list[Fold]:
@@ -90,35 +94,45 @@ def splits(runs: Runs) -> Iterator[tuple[str, list[Fold]]]:
             yield name, parted(values)
 
 
-def confirmed_errors(fitted: Fit, runs: pd.DataFrame, rates: Schedules) -> np.ndarray:
-    """Relative error at the last step of each run, in their order."""
-    last = runs.loc[runs.groupby("run", sort=False)["step"].idxmax()]
-    return fitted.predict(with_areas(last, rates, fitted.params["lambda"])) / last["loss"].to_numpy() - 1
+def confirmed(fitted: Fit, runs: pd.DataFrame, rates: Schedules) -> pd.DataFrame:
+    """The last points of runs as `with_errors` has them."""
+    last = last_points(runs)
+    predicted = fitted.predict(with_areas(last, rates, fitted.params["lambda"]))
+    relative = predicted / last["loss"] - 1
+    return with_errors(last.assign(predicted=predicted, measured=last["loss"], relative_error=relative))
 
 
-def main(folder: Path) -> None:
-    """Print the errors of a study."""
-    runs = Runs.of(folder)
+def errors(runs: Runs) -> Iterator[str]:
+    """A line for each law and corpus."""
     for law in LAWS:
         tested = {name: runs.held_out(law, parts) for name, parts in splits(runs)}
         for corpus, fitted in runs.fits(law).items():
-            longer = runs.confirmed[runs.confirmed["corpus"] == corpus]
-            last = longer.loc[longer.groupby("run", sort=False)["step"].idxmax()]
-            errors = confirmed_errors(fitted, longer, runs.rates)
-            after = f"{', '.join(f'{error:+.2%}' for error in errors)}, {_of_change(errors, last)} of the change"
             held = []
             for name, rows in tested.items():
                 own = rows[rows["corpus"] == corpus]
-                errors = own["relative_error"].to_numpy(float)
-                held.append(f"{name} {np.abs(errors).mean():.2%}, {_of_change(errors, own)}")
+                held.append(f"{name} {own['error'].mean():.2%}, {own['of_change'].mean():.1%}")
+            last = confirmed(fitted, runs.confirmed[runs.confirmed["corpus"] == corpus], runs.rates)
+            after = ", ".join(f"{error:+.2%}" for error in last["relative_error"])
             values = ", ".join(f"{name} {fitted.params[name]:.3g}" for name in ("C2", "lambda"))
-            print(f"{corpus} {law}: {'; '.join(held)}; confirmed {after}; {values}")
+            of_change = f"{last['of_change'].mean():.1%} of the change"
+            yield f"{corpus} {law}: {'; '.join(held)}; confirmed {after}, {of_change}; {values}"
 
 
-def _of_change(errors: np.ndarray, rows: pd.DataFrame) -> str:
-    change = (rows["loss_before"] - rows["loss"]).abs().to_numpy() / rows["loss"].to_numpy()
-    return f"{np.mean(np.abs(errors) / change):.1%}"
+def peaks(runs: Runs) -> pd.DataFrame:
+    """Columns corpus, peak, law, error and of_change, both relative."""
+    tables = [runs.held_out(law, parted(runs.peaks())).assign(law=law) for law in OPEN]
+    table = pd.concat(tables).rename(columns={"split": "peak"}).astype({"peak": float})
+    return table.groupby(["corpus", "peak", "law"])[["error", "of_change"]].mean().reset_index()
+
+
+def main(folder: str, part: str = "") -> None:
+    """Print the errors of a study, or those at each peak."""
+    runs = Runs.of(Path(folder))
+    if part == "peaks":
+        print(peaks(runs).to_markdown(index=False, floatfmt=("", "g", "", ".2%", ".1%")))
+    else:
+        print(*errors(runs), sep="\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*sys.argv[1:])

@@ -6,16 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from docs.studies.law_errors import (
-    DATA,
-    DOMAINS,
-    KEPT,
-    annealed,
-    chinchilla_points,
-    has_trials,
-    kept_points,
-    trials,
-)
+from docs.studies import law_errors
 from fitting.laws.law import Law, Parameter, exponent, power, ratio_offset
 
 RATIOS = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.95])
@@ -70,16 +61,16 @@ def _losses(name: str, law: str, table: pd.DataFrame, corpus: str) -> Pool:
 
 def usages() -> Iterator[Pool]:
     """42 runs of the quickstart."""
-    table = _pairs(kept_points("usages-small", 5), "code")
+    table = _pairs(law_errors.kept_points("usages-small", 5), "code")
     yield _trade_off("usages ratio", "transfer-scaled", table, 0.03)
     yield _losses("usages loss", "transfer-anchored", table, "domain")
 
 
 def six_domains() -> Iterator[Pool]:
     """27 runs of each domain."""
-    points = kept_points(KEPT, 20)
-    for domain in DOMAINS:
-        others = [f"mixture.{other}" for other in DOMAINS if other != domain]
+    points = law_errors.kept_points(law_errors.KEPT, 20)
+    for domain in law_errors.DOMAINS:
+        others = [f"mixture.{other}" for other in law_errors.DOMAINS if other != domain]
         table = _pairs(points[~(points[others] > 0).any(axis=1)], domain)
         yield _trade_off(f"six {domain} ratio", "transfer-anchored", table, 0.05)
         late = table[(table["D"] > table["D"].max() / 4) & (table["r"] > 0)]
@@ -88,7 +79,7 @@ def six_domains() -> Iterator[Pool]:
 
 def transfer_trials() -> Iterator[Pool]:
     """Runs at several sizes, schedules, peaks and lengths."""
-    series = trials() if has_trials() else []
+    series = law_errors.trials() if law_errors.has_trials() else []
     for general, own in zip(series[::2], series[1::2]):
         table = _joined(general.points, own.points)
         yield _trade_off(f"trials {own.name} ratio", "transfer-anchored", table, 0.03)
@@ -120,25 +111,24 @@ ONE_SIZE = Law(
 
 def pile_python() -> Iterator[Pool]:
     """Pythia-70M continued at five ratios: a run of any of ten lengths, its last loss alone known."""
-    path = DATA / "pile_python_cpt/ct_tidy.csv"
-    if path.exists():
-        table = pd.read_csv(path)
-        table = table.assign(D=table["step"] / 1e3, r=table["r_python"], loss=table["loss_python"], cost=table["step"])
-        target = pd.DataFrame({"r": RATIOS[1:], "D": table["D"].max()})
-        yield Pool("pile-python loss", ONE_SIZE, table[["D", "r", "loss", "cost"]], target)
+    if (law_errors.DATA / "pile_python_cpt").exists():
+        points = law_errors.pile_python("python")
+        points = points.assign(D=points["step"] / 1e3, cost=points["step"])
+        target = pd.DataFrame({"r": RATIOS[1:], "D": points["D"].max()})
+        yield Pool("pile-python loss", ONE_SIZE, points[["D", "r", "loss", "cost"]], target)
 
 
 def chinchilla() -> Iterator[Pool]:
     """240 runs of many sizes; the loss of the model of Hoffmann et al."""
-    if (DATA / "chinchilla_points").exists():
-        runs = chinchilla_points().rename(columns={"flops": "cost"}).drop(columns="run")
+    if (law_errors.DATA / "chinchilla_points").exists():
+        runs = law_errors.chinchilla_points().rename(columns={"flops": "cost"}).drop(columns="run")
         yield Pool("chinchilla loss", "chinchilla", runs, pd.DataFrame({"N": [70.0], "D": [1400.0]}))
         yield Pool("chinchilla size", "chinchilla", runs, pd.DataFrame({"flops": [5.76e23]}), "compute_optimal")
 
 
 def regmix() -> Iterator[Pool]:
     """512 mixtures of 17 corpora; the loss on Pile-CC at 256 others."""
-    folder = DATA / "regmix_1m"
+    folder = law_errors.DATA / "regmix_1m"
     if folder.exists():
 
         def read(part: str) -> pd.DataFrame:
@@ -152,10 +142,10 @@ def regmix() -> Iterator[Pool]:
 
 def schedules() -> Iterator[Pool]:
     """Three schedules at four lengths each; the last losses of the six others."""
-    folder = DATA / "lr_schedules_25m"
+    folder = law_errors.DATA / "lr_schedules_25m"
     if not folder.exists():
         return
-    parts = {path.stem: annealed([path.stem])[0] for path in sorted(folder.glob("*.csv"))}
+    parts = {path.stem: law_errors.annealed([path.stem])[0] for path in sorted(folder.glob("*.csv"))}
     train = ("cosine_24000", "constant_24000", "wsdcon_9", "wsdld_20000_24000")
     cut = [
         parts[name][parts[name]["step"] <= length].assign(run=f"{name} {length}", cost=float(length))

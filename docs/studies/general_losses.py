@@ -7,40 +7,22 @@ and says how far their last losses on general are apart. Then it predicts the co
 domain, by its own runs alone and with those of the other five, their confirmation runs among them; two minutes.
 """
 
-import shutil
-import tempfile
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from pipeline.goals.ratio.answering_laws import answering_laws
-from pipeline.goals.registry import goal_of
-from pipeline.question.loading import question_of_study
-from pipeline.study.context import context_of
-from pipeline.study.target import find_target
+from docs.studies.law_errors import RESULTS, kept_points, last_points
+from docs.studies.verdicts import long_ends, predicted
 
-RESULTS = Path(__file__).parents[1] / "results"
-STUDIES = ("law", "math", "medical", "code", "chemistry", "music")
-KEYS = ["ratio", "steps", "peak"]
-
-
-def ends() -> pd.DataFrame:
-    """The last loss on general of each run of the kept studies of 20 and 40 steps, a row a run."""
-    parts = []
-    for name in STUDIES:
-        points = pd.read_parquet(RESULTS / f"base-model-{name}" / "points.parquet")
-        rows = points[(points["corpus"] == "general") & (points["role"] == "fit")]
-        last = rows[rows["step"] == rows.groupby("run")["step"].transform("max")]
-        parts.append(last.assign(domain=name, steps=last["step"], peak=last["s1"].round(5)))
-    return pd.concat(parts)
+STUDIES = {name: RESULTS / f"base-model-{name}" for name in ("law", "math", "medical", "code", "chemistry", "music")}
 
 
 def differences() -> pd.DataFrame:
     """A row a pair of runs that differ in the domain alone: its domain ratio, and by how much of the loss."""
-    rows = []
-    for (ratio, steps, _), runs in ends().groupby(KEYS):
+    parts = (last_points(kept_points(study.name)).assign(domain=name) for name, study in STUDIES.items())
+    ends, rows = pd.concat(parts).query("corpus == 'general'"), []
+    for (ratio, steps, _), runs in ends.groupby(["ratio", "step", ends["s1"].round(5)]):
         for one, other in combinations(runs.drop_duplicates("domain").itertuples(), 2):
             rows.append({"ratio": ratio, "steps": steps, "difference": abs(np.log(one.loss / other.loss))})
     return pd.DataFrame(rows)
@@ -48,28 +30,13 @@ def differences() -> pd.DataFrame:
 
 def predictions() -> pd.DataFrame:
     """A row a loss on general of a confirmation run: its error, the interval's half-width, whether others counted."""
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        studies = {name: Path(folder) / name for name in STUDIES}
-        for name, study in studies.items():
-            shutil.copytree(RESULTS / f"base-model-{name}", study)
-        for name, study in studies.items():
-            others = ",".join(str(other) for other in studies.values() if other != study)
-            for words in ([], [f"general_from=[{others}]"]):
-                context = context_of(question_of_study(study, words))
-                goal_of(context.question).fit(context, lambda _: None)
-                points = context.points
-                long = points[(points["role"] == "confirm") & (points["corpus"] == "general")]
-                for _, row in long[long["step"] == long["step"].max()].iterrows():
-                    # Their cosine ends at a tenth of the peak.
-                    laws = answering_laws(context.fresh()).at_peak(round(10 * row["learning_rate"], 7))
-                    loss, low, high = laws.loss(find_target(laws.question, laws.points), "general", row["ratio"])
-                    errors = {"error": loss / row["loss"] - 1, "half_width": high / loss - 1}
-                    inside = low <= row["loss"] <= high
-                    rows.append(
-                        {"domain": name, "earlier": bool(words), "ratio": row["ratio"], **errors, "inside": inside}
-                    )
-    return pd.DataFrame(rows)
+    tables = []
+    for name, study in STUDIES.items():
+        others = ",".join(str(other) for other in STUDIES.values() if other != study)
+        for words in ([], [f"general_from=[{others}]"]):
+            long = long_ends(study).query("corpus == 'general'")
+            tables.append(predicted(study, long, words).assign(domain=name, earlier=bool(words)))
+    return pd.concat(tables)[["domain", "earlier", "ratio", "error", "half_width", "inside"]]
 
 
 if __name__ == "__main__":
@@ -79,9 +46,9 @@ if __name__ == "__main__":
         print(f"domain ratio {low:g} to {high:g}: {len(part)} pairs, mean {part.mean():.2%}, at most {part.max():.2%}")
     below = found[found["ratio"].between(0.01, 0.99)]["difference"]
     print(f"ratios below 1: 90% of {len(below)} pairs within {below.quantile(0.9):.2%}")
-    predicted = predictions()
-    print(predicted.to_string(index=False, float_format="{:.4f}".format))
-    for earlier, rows in predicted.groupby("earlier"):
+    answers = predictions()
+    print(answers.to_string(index=False, float_format="{:.4f}".format))
+    for earlier, rows in answers.groupby("earlier"):
         way = "with five other domains" if earlier else "by its own runs"
         mean, width = rows["error"].abs().mean(), rows["half_width"].mean()
         print(f"{way}: mean error {mean:.2%}, {rows['inside'].sum()} of {len(rows)} inside, half-width {width:.1%}")

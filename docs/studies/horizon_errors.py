@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 
 import fitting
-from docs.studies.horizon_series import LADDER, Far, all_series, apart_series
-from docs.studies.law_errors import RESULTS
+from docs.studies.horizon_series import LADDER, all_series, apart_series
+from docs.studies.law_errors import RESULTS, Series
 from fitting import Fold, PointsError
 from fitting.law_average import APART, AVERAGE, laws_that_count
 from fitting.laws.tokens import ONE_CURVE
@@ -86,7 +86,7 @@ def rolled(points: pd.DataFrame, curve: np.ndarray | None = None) -> list[Fold]:
     return folds
 
 
-def measured(job: tuple[Far, float, pd.DataFrame, pd.DataFrame]) -> pd.DataFrame:
+def measured(job: tuple[Series, float, pd.DataFrame, pd.DataFrame]) -> pd.DataFrame:
     """A row a judged point (inner: "") or a point that was held out of the fitted ones, and law."""
     warnings.simplefilter("ignore")
     series, end, fitted, judged = job

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 import fitting
-from docs.studies.law_errors import Series, has_trials, kept_series, trials
+from docs.studies.law_errors import Series, has_trials, kept_series, last_points, trials
 from fitting import PointsError
 from fitting.law_average import APART, AVERAGE
 from fitting.parallel import over_cores
@@ -149,7 +149,7 @@ def points_of_other_runs(job: tuple[Series, int, int]) -> pd.DataFrame:
     random = np.random.default_rng([seed, count, sum(map(ord, series.source + series.name))])
     drawn = points["run"].isin(random.choice(runs, count, replace=False))
     outside = points[~drawn & (points["r"] >= max(r for _, r in LAWS.values()))]
-    ends = outside[outside["step"] == outside.groupby("run")["step"].transform("max")]
+    ends = last_points(outside)
     admitted = {law: points[drawn & (points["step"] >= step) & (points["r"] >= r)] for law, (step, r) in LAWS.items()}
     shared = points[drawn & np.logical_and.reduce([points.index.isin(own.index) for own in admitted.values()])]
     fits, known = {}, {}
@@ -200,12 +200,17 @@ def coverage(rows: pd.DataFrame) -> pd.Series:
     return pd.Series({name: np.average(values, weights=weight) for name, values in mean.items()} | {"n": len(rows)})
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] != ["few"]:
+def main(part: str = "") -> None:
+    """Measure and print, by kind of extrapolation or of few runs."""
+    if part != "few":
         print(by_kind().to_markdown(floatfmt=".4g"))
-        sys.exit()
+        return
     jobs = [(series, count, seed) for series in all_series() for count in COUNTS for seed in range(DRAWS)]
     table = pd.concat(over_cores(points_of_other_runs, jobs), ignore_index=True)
     table = table[np.isfinite(table["error"])]
     for by in ("runs", "kind", "source"):
         print(table.groupby(by)[[*table]].apply(coverage).round(4))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

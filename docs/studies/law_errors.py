@@ -1,11 +1,10 @@
 """Losses of kept studies and of public runs, and the errors of laws on points that they were not fitted to."""
 
 import os
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,33 +31,43 @@ _FILES = {"code": "code.csv", "law": "law_chemistry.csv", "chemistry": "law_chem
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """The losses of one validation corpus over several runs.
+    """The losses of one validation corpus.
 
-    `points`: a row a point of continual pre-training, with the columns of the laws. `schedules`: those of the runs, or
-    None where S2 is read from the points. `pretraining`: the points before, where they are known.
+    `points`: a row a point of continual pre-training or of a ladder, with the columns of the laws. Of `horizon_series`
+    the column curve names the points that differ in tokens alone, and role, where there is one, the points that may be
+    fitted ("fit"). `laws`: what a question would fit. `schedules`: those of the runs, or None where S2 is read from the
+    points.
     """
 
     source: str
     name: str
-    kind: str
-    """ "general" or "domain"."""
     points: pd.DataFrame
+    laws: tuple[str, ...] = ()
     schedules: Schedules | None = None
-    pretraining: pd.DataFrame | None = None
+    kind: str = ""
+    """ "general" or "domain", where it is one of both."""
 
 
-def held_out_errors(
-    points: pd.DataFrame, law: str, folds: str | Sequence[Fold], schedules: Schedules | None = None, **options: Any
-) -> pd.DataFrame:
-    """The judged points of `fitting.held_out`, with the columns `error`, relative, and `of_change`.
+def with_errors(judged: pd.DataFrame) -> pd.DataFrame:
+    """Judged points of `fitting.held_out` with their `error`, relative, and `of_change`.
 
     `of_change` is the error over the measured change from the loss before, where the points have that.
     """
-    judged = fitting.held_out(points, law, folds, schedules, **options)
-    judged["error"] = judged["relative_error"].abs()
+    judged = judged.assign(error=judged["relative_error"].abs())
     if "loss_before" in judged:
         judged["of_change"] = judged["error"] * judged["measured"] / (judged["loss_before"] - judged["measured"]).abs()
     return judged
+
+
+def last_points(points: pd.DataFrame) -> pd.DataFrame:
+    """The points at the last step of each run."""
+    return points[points["step"] == points.groupby("run")["step"].transform("max")]
+
+
+def markdown(heads: Collection, rows: Iterable[Iterable]) -> str:
+    """A table in Markdown."""
+    lines = ["| " + " | ".join(map(str, cells)) + " |" for cells in (heads, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
 
 
 def one_fold(label: str, fitted: pd.Series, judged: pd.Series) -> list[Fold]:
@@ -87,10 +96,10 @@ def kept_series() -> Iterator[Series]:
     """Both corpora of usages-small, and general and domain of each of the six domains of dcpt-six-small: 14 series."""
     for corpus, points in kept_points("usages-small", FIRST_STEP).groupby("corpus"):
         kind = "general" if corpus == "general" else "domain"
-        yield Series("usages", str(corpus), kind, points.reset_index(drop=True))
+        yield Series("usages", str(corpus), points.reset_index(drop=True), kind=kind)
     study = six_domains(from_step=FIRST_STEP)
     for domain, (letter, kind) in product(DOMAINS, (("G", "general"), ("D", "domain"))):
-        yield Series("six domains", f"{domain} {letter}", kind, study.fitted(domain, letter))
+        yield Series("six domains", f"{domain} {letter}", study.fitted(domain, letter), kind=kind)
 
 
 def chinchilla_points() -> pd.DataFrame:
@@ -100,6 +109,13 @@ def chinchilla_points() -> pd.DataFrame:
     size, flops = table["Model Size"], table["Training FLOP"]
     points = {"N": size / 1e9, "D": flops / 6 / size / 1e9, "loss": table["loss"], "run": table.index, "flops": flops}
     return pd.DataFrame(points)
+
+
+def pile_python(corpus: str) -> pd.DataFrame:
+    """Losses of Pythia-70M on "pile" or "python", continued at five ratios of both; r is that of the corpus."""
+    table = pd.read_csv(DATA / "pile_python_cpt/ct_tidy.csv")
+    points = {"loss": table[f"loss_{corpus}"], "r": table[f"r_{corpus}"], "run": table["r_python"]}
+    return pd.DataFrame({**points, "N": 0.07, "step": table["step"]})
 
 
 def annealed(names: Iterable[str]) -> tuple[pd.DataFrame, dict[Hashable, Schedule]]:
@@ -142,29 +158,24 @@ def trial_rates(schedule: str, peak: float, steps: int) -> np.ndarray:
 
 def _trial(pair: str, corpus: str) -> Series:
     table = pd.read_csv(DATA / "transfer_trials" / _FILES[pair])
-    table = table[(table["corpus"] == corpus) & table["domain"].isin([pair, "general"])]
-    continual, pretraining = (table[table["phase"] == phase] for phase in ("continual", "pretrain"))
+    rows = table[
+        (table["corpus"] == corpus) & table["domain"].isin([pair, "general"]) & (table["phase"] == "continual")
+    ]
     step = np.arange(1200)
     rates = 3e-3 * np.minimum(1, (step + 1) / 50) * np.clip(1 - 0.9 * (step - 960) / 240, 0.1, 1.0)
     schedules = {
         run: Schedule(trial_rates(*settings), SLOW, rates)
-        for run, *settings in continual.groupby("run")[["schedule", "peak", "steps"]].first().itertuples()
+        for run, *settings in rows.groupby("run")[["schedule", "peak", "steps"]].first().itertuples()
     }
-    schedules |= {run: Schedule(rates, is_pretraining=True) for run in pretraining["run"].unique()}
-    before = continual["run"].map(continual[continual["step"] == 0].set_index("run")["loss"])
-    points = _with_columns(continual[continual["step"] >= FIRST_STEP], corpus, schedules).assign(loss_before=before)
-    past = _with_columns(pretraining[pretraining["step"] > 0], corpus, schedules).reset_index(drop=True)
-    name, kind = (f"general ({pair})", "general") if corpus == "general" else (corpus, "domain")
-    return Series("trials", name, kind, points.reset_index(drop=True), schedules, past)
-
-
-def _with_columns(rows: pd.DataFrame, corpus: str, schedules: Schedules) -> pd.DataFrame:
-    share = rows["domain_ratio"]
+    before, share = rows[rows["step"] == 0].set_index("run")["loss"], rows["domain_ratio"]
     points = rows[["run", "step", "loss", "schedule", "peak", "steps"]].assign(
         N=rows["n_params_non_embedding"] / 1e9,
         D=rows["tokens"] / 1e9,
         share=share,
         r=1 - share if corpus == "general" else share,
         rho=float(corpus == "general"),
+        loss_before=rows["run"].map(before),
     )
-    return fitting.with_areas(points, schedules, decay=0.5)
+    points = fitting.with_areas(points[points["step"] >= FIRST_STEP].reset_index(drop=True), schedules, decay=0.5)
+    name, kind = (f"general ({pair})", "general") if corpus == "general" else (corpus, "domain")
+    return Series("trials", name, points, schedules=schedules, kind=kind)

@@ -7,15 +7,15 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
+from docs.studies.law_errors import markdown
+from docs.studies.transfer_trials import against_anchored
 from fitting import LAWS
 from pipeline.cli.laws import COLUMNS, allowed, columns_of
 
 PAGE = Path(__file__).parents[1] / "laws.md"
 RESULTS = PAGE.parent / "results" / "transfer-law.csv"
-ANCHORED = "transfer-anchored"
 STANDING = {
     "transfer-rate": "`transfer-rate`",
     "transfer-saturating": "`transfer-saturating`",
@@ -55,24 +55,12 @@ def standing() -> str:
     """Held-out errors of each law against those of transfer-anchored, over the cells of the transfer trials."""
     table = pd.read_csv(RESULTS)
     cells = table[(table["section"] == "held-out") & (table["series"] != "all")]
-    anchored = cells[cells["law"] == ANCHORED].set_index(["series", "question"])["value"]
-
-    def times(own: pd.DataFrame) -> str:
-        ratio = own.set_index(["series", "question"])["value"] / anchored
-        return f"{np.exp(np.log(ratio.dropna()).mean()):.2f}"
-
-    rows = []
-    for law, name in STANDING.items():
-        own = cells[cells["law"] == law]
-        kinds = (own, *(own[own["kind"] == kind] for kind in ("general", "domain")))
-        won = f"{(own['difference'] > 0).sum()} of {len(own)}"
-        rows.append((name, int(own["parameters"].iloc[0]), won, *map(times, kinds)))
+    errors = cells.pivot(index=["series", "kind", "question"], columns="law", values="value").reset_index()
+    parameters, rows = cells.groupby("law")["parameters"].first(), []
+    for law, row in against_anchored(errors).loc[[*STANDING]].iterrows():
+        times = (f"{row[name]:.2f}" for name in ("times", "general", "domain"))
+        rows.append((STANDING[str(law)], int(parameters[law]), row["cells"], *times))
     return markdown(("law", "parameters with lambda", "cells", "times", "general", "domain"), rows)
-
-
-def markdown(heads: tuple, rows: list[tuple]) -> str:
-    """A table in Markdown."""
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (heads, ["---"] * len(heads), *rows))
 
 
 TABLES = {"laws": laws, "columns": columns, "standing": standing}

@@ -1,10 +1,10 @@
-"""Is a long run what runs for the fit that cost a tenth of it predict? The verdicts of long-runs and those after it.
+"""Is a run what runs for the fit that cost a part of it predict? The verdicts of predictions that were registered.
 
     python -m docs.studies.long_runs
 
-Puts the losses at the ends of the long runs beside those of registered.csv, which was committed before any of them was
-trained; the first design there has the table. `last` of the column design: the loss at the end of the longest run for
-the fit of the nearest domain ratio.
+Puts the losses at the ends of the long runs, and of those of 135 M of ladder-135m, beside those of registered.csv,
+which was committed before any of them was trained; of long runs the first design there has the table. `last` of the
+column design: the loss at the end of the longest run for the fit of the nearest domain ratio.
 """
 
 from pathlib import Path
@@ -12,38 +12,32 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-NAMES = (
-    "long-runs",
-    "long-runs-peak",
-    "long-runs-2.9m",
-    "long-runs-2.9m-peak",
-    "long-runs-other-domains",
-    "long-runs-low",
-)
-STUDIES = [Path(__file__).parents[1] / "results" / name for name in NAMES]
-BAR, PART = 0.01, 0.1
-"""A loss is near if it is missed by that part of it, or of its change."""
-JUDGED = ["near", "inside"]
-"""What is said of each loss."""
+from docs.studies.law_errors import RESULTS, last_points, markdown
+from docs.studies.verdicts import judged
+
+DOMAINS = ("law", "headers", "medical", "math")
+NAMES = ("", "-peak", "-2.9m", "-2.9m-peak", "-other-domains", "-low")
+LADDER = RESULTS / "ladder-135m"
+STUDIES = [*(RESULTS / f"long-runs{name}" for name in NAMES), LADDER]
 
 
-def ends(points: pd.DataFrame, role: str) -> pd.DataFrame:
-    """The last loss of each run of a role on each corpus, with the domain of its mixture; nats per token."""
-    rows = points[points["role"] == role]
-    rows = rows[rows["step"] == rows.groupby("run")["step"].transform("max")]
-    domains = [name for name in ("law", "headers", "medical", "math") if f"mixture.{name}" in rows]
-    parts = [rows[rows[f"mixture.{name}"] > 0].assign(domain=name) for name in domains]
-    # A run of general text alone is one of both.
-    parts += [rows[rows["replay"] == 1].assign(domain=name) for name in domains]
+def ends(points: pd.DataFrame) -> pd.DataFrame:
+    """The last loss of each run on each corpus, with the domain of its mixture; nats per token."""
+    rows = last_points(points)
+    domains = [name for name in DOMAINS if f"mixture.{name}" in rows]
+    # A run of general text alone is one of each domain.
+    parts = [
+        part.assign(domain=name, domain_ratio=part[f"mixture.{name}"])
+        for name in domains
+        for part in (rows[rows[f"mixture.{name}"] > 0], rows[rows["replay"] == 1])
+    ]
     long = pd.concat(parts)
-    long = long[long["corpus"].isin(["general"]) | (long["corpus"] == long["domain"])]
-    ratio = [row[f"mixture.{row['domain']}"] for _, row in long.iterrows()]
-    return long.assign(domain_ratio=ratio)[["domain", "domain_ratio", "corpus", "loss", "D", "run"]]
+    return long[(long["corpus"] == "general") | (long["corpus"] == long["domain"])]
 
 
-def last(points: pd.DataFrame, registered: pd.DataFrame) -> pd.DataFrame:
+def last(fitted: pd.DataFrame, registered: pd.DataFrame) -> pd.DataFrame:
     """The registered rows of the first design, with the end of the longest of the nearest runs as prediction."""
-    fitted, rows = ends(points, "fit"), []
+    rows = []
     for _, row in registered[registered["design"] == registered["design"].iloc[0]].iterrows():
         own = fitted[(fitted["domain"] == row["domain"]) & (fitted["corpus"] == row["corpus"])]
         own = own.assign(away=(own["domain_ratio"] - row["domain_ratio"]).abs()).sort_values(["away", "D"])
@@ -52,46 +46,44 @@ def last(points: pd.DataFrame, registered: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def judged(table: pd.DataFrame) -> pd.DataFrame:
-    """Predictions with their error, and whether they were near and inside.
-
-    Columns: before, predicted, low, high, measured, all in nats per token.
-    """
-    missed, change = (table["predicted"] - table["measured"]).abs(), (table["measured"] - table["before"]).abs()
-    return table.assign(
-        error=table["predicted"] / table["measured"] - 1,
-        near=(missed <= BAR * table["measured"]) | (missed <= PART * change),
-        inside=table["measured"].between(table["low"], table["high"]),
-    )
-
-
 def verdict(study: Path) -> pd.DataFrame:
     """A row a registered prediction: what was measured, the error, and whether it was near and inside."""
-    points, registered = pd.read_parquet(study / "points.parquet"), pd.read_csv(study / "registered.csv")
-    measured = ends(points, "confirm").rename(columns={"loss": "measured"}).drop(columns=["D", "run"])
-    measured["domain_ratio"] = measured["domain_ratio"].round(3)
-    table = pd.concat([registered, last(points, registered)]).merge(measured, on=["domain", "domain_ratio", "corpus"])
-    return judged(table)
+    table = pd.read_csv(study / "registered.csv")
+    if study == LADDER:
+        points = pd.read_parquet(study / "top.parquet").query("role == 'fit'")
+        points = points.fillna({"mixture.domain": 0.0, "variant": ""}).rename(
+            columns={"mixture.domain": "domain_ratio"}
+        )
+        measured = last_points(points)
+        table["variant"] = table["peak"].map({3e-4: "", 1e-3: "peak-1e-3"})
+        keys = ["variant", "domain_ratio", "corpus"]
+    else:
+        points = pd.read_parquet(study / "points.parquet")
+        measured = ends(points[points["role"] == "confirm"]).round({"domain_ratio": 3})
+        table = pd.concat([table, last(ends(points[points["role"] == "fit"]), table)])
+        keys = ["domain", "domain_ratio", "corpus"]
+    return judged(table.merge(measured[[*keys, "loss"]].rename(columns={"loss": "measured"}), on=keys))
 
 
 def page(table: pd.DataFrame) -> list[str]:
     """The table of the page, and a line a design."""
-    lines = [
-        "| domain | domain ratio | loss on | before | predicted (90% interval) | measured | error | near | inside |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for _, row in table[table["design"] == table["design"].iloc[0]].iterrows():
+    subject, said, digits = ("peak", ["near"], 2) if "peak" in table else ("domain", ["near", "inside"], 1)
+    designs = {"all": table} if "peak" in table else dict(iter(table.groupby("design", sort=False)))
+    heads = (subject, "domain ratio", "loss on", "before", "predicted (90% interval)", "measured", "error", *said)
+    lines = []
+    for _, row in next(iter(designs.values())).iterrows():
         between = f"{row['predicted']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
-        cells = [row["domain"], f"{row['domain_ratio']:g}", row["corpus"], f"{row['before']:.3f}", between]
-        cells += [f"{row['measured']:.3f}", f"{row['error']:+.1%}", *("yes" if row[it] else "no" for it in JUDGED)]
-        lines.append(f"| {' | '.join(cells)} |")
-    for design, rows in table.groupby("design", sort=False):
+        losses = (f"{row['before']:.3f}", between, f"{row['measured']:.3f}", f"{row['error']:+.1%}")
+        run = (row[subject], f"{row['domain_ratio']:g}", row["corpus"])
+        lines.append((*run, *losses, *("yes" if row[it] else "no" for it in said)))
+    text = markdown(heads, lines).splitlines()
+    for design, rows in designs.items():
         inside = f", {rows['inside'].sum()} inside" if rows["low"].notna().all() else ""
-        mean = f"mean error {rows['error'].abs().mean():.1%}"
-        lines.append(f"{design}: {mean}, {rows['near'].sum()} of {len(rows)} near{inside}")
-    return lines
+        mean = f"mean error {rows['error'].abs().mean():.{digits}%}"
+        text.append(f"{design}: {mean}, {rows['near'].sum()} of {len(rows)} near{inside}")
+    return text
 
 
 if __name__ == "__main__":
     for folder in STUDIES:
-        print("\n".join([folder.name, *page(verdict(folder))]))
+        print(folder.name, *page(verdict(folder)), sep="\n")

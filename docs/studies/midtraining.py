@@ -6,7 +6,7 @@ prints the tables of docs/results/midtraining-small/tables.md; STUDY is docs/res
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,41 +16,17 @@ from scipy.interpolate import PchipInterpolator
 from scipy.stats import t
 
 import fitting
+from docs.studies.law_errors import RESULTS, markdown
 from fitting.laws import LAWS
+from fitting.schedule import Schedules
 from pipeline.study.collect import read_points, schedules
 from pipeline.study.folder import Study
 
-KEPT = Path(__file__).parents[1] / "results" / "midtraining-small"
+KEPT = RESULTS / "midtraining-small"
 FIRST_STEP = 2
 SHARED_RATIOS = (0.1, 0.2, 0.35, 0.5)
 """Constant domain ratios that every seed has."""
-Columns = dict[str, np.ndarray]
-
-
-def _distance(a: np.ndarray, b: np.ndarray, eps: float) -> np.ndarray:
-    return np.log((a + eps) / (b + eps))
-
-
-def _path(x: Columns, eps: float, E: float) -> np.ndarray:
-    at_change, now = np.log1p(E * x["s1_first"]), np.log1p(E * x["s1"])
-    return _distance(x["rho"], x["r_first"], eps) * at_change + _distance(x["rho"], x["r"], eps) * (now - at_change)
-
-
-def _mean(x: Columns, eps: float, E: float) -> np.ndarray:
-    first = x["s1_first"] / x["s1"]
-    return _distance(x["rho"], first * x["r_first"] + (1 - first) * x["r"], eps) * np.log1p(E * x["s1"])
-
-
-def _last(x: Columns, eps: float, E: float) -> np.ndarray:
-    return _distance(x["rho"], x["r"], eps) * np.log1p(E * x["s1"])
-
-
-OTHERS: dict[str, Callable[[Columns, float, float], np.ndarray]] = {
-    "path": _path,
-    "mean": _mean,
-    "last": _last,
-}
-FORMS = ("restart", *OTHERS)
+FORMS = ("restart", "path", "mean", "last")
 REMEMBERED = "two mixtures"
 """`transfer-two-mixtures`, whose delta and eta its prior decides where no fitted run changes its mixture."""
 REFITTED = "restart, fitted to all runs"
@@ -63,36 +39,52 @@ def predicted(fit: fitting.Fit, form: str, points: pd.DataFrame) -> np.ndarray:
     if form == "restart":
         return replace(fit, law=law.name).predict(points)
 
-    def basis(x: Columns, psi: np.ndarray) -> np.ndarray:
-        further = -np.log1p(x["s1"] / x["s1_pretrain"])
-        return np.column_stack([-x["s2"], OTHERS[form](x, *psi), further])
+    def basis(x: dict[str, np.ndarray], psi: np.ndarray) -> np.ndarray:
+        eps, E = psi
+
+        def distance(r: np.ndarray) -> np.ndarray:
+            return np.log((x["rho"] + eps) / (r + eps))
+
+        at_change, now, first = np.log1p(E * x["s1_first"]), np.log1p(E * x["s1"]), x["s1_first"] / x["s1"]
+        shift = {
+            "path": distance(x["r_first"]) * at_change + distance(x["r"]) * (now - at_change),
+            "mean": distance(first * x["r_first"] + (1 - first) * x["r"]) * now,
+            "last": distance(x["r"]) * now,
+        }
+        return np.column_stack([-x["s2"], shift[form], -np.log1p(x["s1"] / x["s1_pretrain"])])
 
     return replace(fit, own_law=replace(law, basis=basis)).predict(points)
 
 
+def continual(study: Study) -> tuple[pd.DataFrame, Schedules]:
+    """The points of the continual phase from `FIRST_STEP` on, and the learning rates of the runs."""
+    points = read_points(study)
+    chosen = (points["phase"] == "continual") & (points["step"] >= FIRST_STEP)
+    return points[chosen], schedules(study.read_plan())
+
+
 def errors(study: Study) -> pd.DataFrame:
     """A row for each two-phase run, corpus and form: its mean absolute relative error, and that of its last loss."""
-    plan = study.read_plan()
-    points, rates = read_points(study), schedules(plan)
-    points = points[(points["phase"] == "continual") & (points["step"] >= FIRST_STEP)]
+    points, rates = continual(study)
     rows = []
     for (model, corpus), own in points.groupby(["model", "corpus"]):
         fitted = own[own["role"] == "fit"]
-        fit = fitting.fit(fitted, "transfer-anchored", schedules=rates, bootstrap=0)
-        after = fitting.with_areas(own[own["mixture_phase"] == 2], rates, fit.params["lambda"])
-        within = np.abs(fit.predict(fitting.with_areas(fitted, rates, fit.params["lambda"])) / fitted["loss"] - 1)
-        again = fitting.fit(own, "transfer-switched", schedules=rates, bootstrap=0)
-        refitted = again.predict(fitting.with_areas(after, rates, again.params["lambda"]))
-        losses = {form: predicted(fit, form, after) for form in FORMS} | {REFITTED: refitted}
-        two = fitting.fit(fitted, "transfer-two-mixtures", schedules=rates, bootstrap=0)
-        losses[REMEMBERED] = two.predict(fitting.with_areas(after, rates, two.params["lambda"]))
+        after, options = own[own["mixture_phase"] == 2], {"schedules": rates, "bootstrap": 0}
+
+        def at(fit: fitting.Fit, points: pd.DataFrame = after) -> pd.DataFrame:
+            return fitting.with_areas(points, rates, fit.params["lambda"])
+
+        known, two = (fitting.fit(fitted, law, **options) for law in ("transfer-anchored", "transfer-two-mixtures"))
+        again = fitting.fit(own, "transfer-switched", **options)
+        within = np.abs(known.predict(at(known, fitted)) / fitted["loss"] - 1)
+        losses = {form: predicted(known, form, at(known)) for form in FORMS}
+        losses |= {REFITTED: again.predict(at(again)), REMEMBERED: two.predict(at(two))}
         for form, loss in losses.items():
-            off = loss / after["loss"] - 1
-            for _, part in off.groupby(after["run"]):
-                end = part.iloc[int(np.argmax(after.loc[part.index, "step"]))]
-                change = after.loc[part.index[0], "r"] - after.loc[part.index[0], "r_first"]
-                facts = {"model": model, "corpus": corpus, "form": form, "more": bool(change > 0)}
-                rows.append({**facts, "error": part.abs().mean(), "end": abs(end), "fitted": within.mean()})
+            for _, part in after.assign(off=loss / after["loss"] - 1).groupby("run"):
+                end = part.loc[part["step"].idxmax()]
+                facts = {"model": model, "corpus": corpus, "form": form, "more": end["r"] > end["r_first"]}
+                off = {"error": part["off"].abs().mean(), "end": abs(end["off"])}
+                rows.append({**facts, **off, "fitted": within.mean()})
     return pd.DataFrame(rows)
 
 
@@ -122,8 +114,7 @@ def advantages(study: Study) -> pd.DataFrame:
 
 def foretold(study: Study) -> pd.DataFrame:
     """`advantages` of the first seed, with what `transfer-two-mixtures` says of each from the runs of one mixture."""
-    points, rates = read_points(study), schedules(study.read_plan())
-    points = points[(points["phase"] == "continual") & (points["step"] >= FIRST_STEP)]
+    points, rates = continual(study)
     found = advantages(study).dropna(subset=["difference"])
     found = found[found["seed"] == 0]
     for model, own in points.groupby("model"):
@@ -156,33 +147,29 @@ def interval(values: pd.Series) -> str:
 
 def error_lines(study: Study) -> Iterator[str]:
     """The tables of errors after a change, in Markdown."""
-    table = errors(study)
-    shown = [REMEMBERED, *FORMS, REFITTED]
-    yield "| size, corpus | fitted runs | " + " | ".join(shown) + " |"
-    yield "| --- " * (len(shown) + 2) + "|"
+    table, lines, shown = errors(study), [], [REMEMBERED, *FORMS, REFITTED]
     for (model, corpus), own in table.groupby(["model", "corpus"]):
         by_form = own.groupby("form")[["error", "end"]].mean()
-        cells = [f"{by_form.loc[form, 'error']:.2%} / {by_form.loc[form, 'end']:.2%}" for form in shown]
-        yield f"| {model}, {corpus} | {own['fitted'].iloc[0]:.2%} | {' | '.join(cells)} |"
-    yield ""
+        cells = (f"{by_form.loc[form, 'error']:.2%} / {by_form.loc[form, 'end']:.2%}" for form in shown)
+        lines.append((f"{model}, {corpus}", f"{own['fitted'].iloc[0]:.2%}", *cells))
+    yield markdown(("size, corpus", "fitted runs", *shown), lines)
     shown = [REMEMBERED, "restart", "mean"]
     for heading, more in (("more", True), ("less", False)):
-        yield f"| size, corpus: {heading} of it after the change | {' | '.join(shown)} |"
-        yield "| --- " * (len(shown) + 1) + "|"
-        for (model, corpus), own in table[table["more"] == more].groupby(["model", "corpus"]):
-            by = own.groupby("form")["error"].mean()
-            yield f"| {model}, {corpus} | {' | '.join(f'{by[form]:.2%}' for form in shown)} |"
-        yield ""
+        means = table[table["more"] == more].groupby(["model", "corpus", "form"])["error"].mean().unstack()
+        lines = [(", ".join(of), *map("{:.2%}".format, row)) for of, row in zip(means.index, means[shown].to_numpy())]
+        yield "\n" + markdown((f"size, corpus: {heading} of it after the change", *shown), lines)
+    yield ""
 
 
 def advantage_lines(study: Study) -> Iterator[str]:
     """The table of `advantages`, means of the seeds, in Markdown."""
-    yield "| size | domain ratio | change at | general loss | domain loss | difference (90% interval) |"
-    yield "| --- " * 6 + "|"
+    lines = []
     for (model, variant, first, last), own in advantages(study).groupby(["model", "variant", "first", "last"]):
-        means = f"{own['general'].mean():.4f} | {own['domain'].mean():.4f}"
-        changed = f"{first} to {last} | {str(variant).split('-')[0]}"
-        yield f"| {model} | {changed} | {means} | {interval(own['difference'])} |"
+        means = (f"{own[name].mean():.4f}" for name in ("general", "domain"))
+        changed = (f"{first} to {last}", str(variant).split("-")[0])
+        lines.append((model, *changed, *means, interval(own["difference"])))
+    heads = ("size", "domain ratio", "change at", "general loss", "domain loss", "difference (90% interval)")
+    yield markdown(heads, lines)
 
 
 def upward_differences(study: Study) -> dict[str, pd.Series]:
@@ -192,19 +179,19 @@ def upward_differences(study: Study) -> dict[str, pd.Series]:
     return {str(model): own.groupby("seed")["difference"].mean() for model, own in upward.groupby("model")}
 
 
-def lines(study: Study) -> Iterator[str]:
-    """The tables, in Markdown."""
-    yield from error_lines(study)
-    yield from advantage_lines(study)
-    for model, seeds in upward_differences(study).items():
-        yield f"\nupward changes at the decay, {model}: {interval(seeds)}, seeds: {len(seeds)}"
-    own = foretold(study)
+def main(study: str = str(KEPT)) -> None:
+    """Print the tables of a study, in Markdown."""
+    kept = Study(Path(study))
+    print(*error_lines(kept), *advantage_lines(kept), sep="\n")
+    for model, seeds in upward_differences(kept).items():
+        print(f"\nupward changes at the decay, {model}: {interval(seeds)}, seeds: {len(seeds)}")
+    own = foretold(kept)
     missed = (own["predicted"] - own["difference"]).abs()
-    yield (
+    print(
         f"\ndifference of seed 0 predicted: median error {missed.median():.3f} nats, 90% within "
         f"{missed.quantile(0.9):.3f}, correlation {own['predicted'].corr(own['difference']):.2f}, changes: {len(own)}"
     )
 
 
 if __name__ == "__main__":
-    print(*lines(Study(Path(sys.argv[1]) if len(sys.argv) > 1 else KEPT)), sep="\n")
+    main(*sys.argv[1:])

@@ -22,21 +22,18 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from docs.studies.law_errors import RESULTS
+from docs.studies.law_errors import RESULTS, kept_points
 from fitting import new_domain
 from pipeline.papers.dcpt.fits import learnability
 from pipeline.papers.dcpt.points import DomainPoints
-from pipeline.study.collect import points_of
 
 PART = 0.01
 RATIOS = (0.5, 0.9, 0.1)
 """Ratios of the short runs, in the order in which the budget is spent on them."""
-METHODS = ("k3", "k3, shifted")
 
 
 def read(design: str) -> DomainPoints:
-    points = points_of(RESULTS / design / "points.parquet")
-    points = points[(points["role"] == "fit") & (points["phase"] == "continual")]
+    points = kept_points(design, 0)
     domains = tuple(name for name in points["corpus"].unique() if name != "general")
     return DomainPoints(points, "general", domains, int(points["step"].max() // 4), 0.05)
 
@@ -63,14 +60,10 @@ def judged(design: str) -> pd.DataFrame:
     rows = []
     for domain in study.domains:
         short, rest = parted(study, domain)
-        known = [
-            part.assign(short=place == 0)
-            for o in study.domains
-            if o != domain
-            for place, part in enumerate(parted(study, o))
-        ]
-        answer = new_domain(pd.concat(known), short)
-        for method, shifted in zip(METHODS, (False, True)):
+        others = [parted(study, other) for other in study.domains if other != domain]
+        known = pd.concat(part.assign(short=place == 0) for other in others for place, part in enumerate(other))
+        answer = new_domain(known, short)
+        for method, shifted in (("k3", False), ("k3, shifted", True)):
             own = np.log(rest["loss"] / answer.law.predict(rest)) - answer.shift * shifted
             beside = answer.errors["error"] + (0.0 if shifted else answer.errors["shift"])
             sizes = answer.errors["N"]
@@ -84,16 +77,15 @@ def judged(design: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def main() -> None:
-    tables = pd.concat([judged(design) for design in sys.argv[1:]])
-    file = RESULTS / "new-domain.csv"
-    if file.exists():
-        before = pd.read_csv(file)
-        tables = pd.concat([before[~before["design"].isin(sys.argv[1:])], tables])
+def main(*designs: str) -> None:
+    """Judge designs, print and keep what came out."""
+    tables, file = pd.concat([judged(design) for design in designs]), RESULTS / "new-domain.csv"
+    before = pd.read_csv(file)
+    tables = pd.concat([before[~before["design"].isin(designs)], tables])
     tables.round(5).to_csv(file, index=False)
     print(tables.groupby(["design", "method"], sort=False)[[*tables.columns[5:]]].mean().round(4))
     print(tables.round(4).to_string(index=False))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -21,7 +21,6 @@ import pandas as pd
 
 import fitting
 from docs.studies import law_errors
-from docs.studies.law_errors import DATA, DOMAINS, kept_points
 from fitting.parallel import over_cores
 
 WIDEST = "SkylakeX" if "avx512f" in Path("/proc/cpuinfo").read_text() else "Sandybridge"
@@ -43,7 +42,7 @@ def six_domains() -> Iterator[Part]:
     """A size left out, in turn, of each form of the law on each domain and corpus."""
     study = law_errors.six_domains(from_step=40)
     which = cycle(range(3))
-    for form, domain, corpus in product(FORMS, DOMAINS, ("G", "D")):
+    for form, domain, corpus in product(FORMS, law_errors.DOMAINS, ("G", "D")):
         series = study.fitted(domain, corpus)
         fold = fitting.folds(series, "each-size")[next(which)]
         yield f"{form} {domain} {corpus} {fold.label}", form, series[fold.fitted], series[fold.judged]
@@ -51,7 +50,7 @@ def six_domains() -> Iterator[Part]:
 
 def quickstart() -> Iterator[Part]:
     """The runs of a recommendation, by each direction of extrapolation."""
-    points = kept_points("usages-small")
+    points = law_errors.kept_points("usages-small")
     splits, laws = ("ratio", "tokens", "size", "size-and-tokens"), ("dcpt", "transfer-anchored", "transfer-scaled")
     for (corpus, series), law, split in product(points.groupby("corpus"), laws, splits):
         for fold in fitting.folds(series, split):
@@ -60,13 +59,9 @@ def quickstart() -> Iterator[Part]:
 
 def pile_python() -> Iterator[Part]:
     """Each pair of the five ratios of Pythia-70M left out, of Pile and of Python; none where the folder is absent."""
-    file = DATA / "pile_python_cpt/ct_tidy.csv"
-    if not file.exists():
-        return
-    table = pd.read_csv(file)
-    for corpus in ("pile", "python"):
-        series = table.assign(r=table[f"r_{corpus}"], loss=table[f"loss_{corpus}"], D=table["step"] / 1e3, N=0.07)
-        series["run"] = series["r"]
+    for corpus in ("pile", "python") if (law_errors.DATA / "pile_python_cpt").exists() else ():
+        series = law_errors.pile_python(corpus)
+        series = series.assign(D=series["step"] / 1e3, run=series["r"])
         for fold in fitting.folds(series, "ratio-pairs"):
             yield f"dcpt pythia {corpus} {fold.label}", "dcpt", series[fold.fitted], series[fold.judged]
 
@@ -91,15 +86,21 @@ def spread(predicted: np.ndarray) -> float:
     return float(np.abs(predicted / np.median(predicted, axis=0) - 1).max())
 
 
-def main() -> None:
-    """Print how many folds agree over first guesses, and over them and kernels."""
+def main(file: str = "", sets: str = str(SETS), every: str = "1") -> None:
+    """Print how many folds agree over first guesses and kernels; with a file, the spread of some by this one's."""
+    if file:
+        some = parts()[:: int(every)]
+        losses = {part[0]: losses for part, losses in zip(some, predictions(int(sets), some), strict=True)}
+        np.savez(file, **losses)
+        print(*(f"{spread(predicted):9.2g}  {name}" for name, predicted in losses.items()), sep="\n")
+        return
     by_kernel = []
     with tempfile.TemporaryDirectory() as folder:
         for kernel in KERNELS:
-            file = Path(folder) / f"{kernel}.npz"
-            command = [sys.executable, "-m", "docs.studies.one_answer", str(file), str(SETS), "1"]
+            own = str(Path(folder) / f"{kernel}.npz")
+            command = [sys.executable, "-m", "docs.studies.one_answer", own, sets, every]
             subprocess.run(command, check=True, env={**os.environ, "OPENBLAS_CORETYPE": kernel})
-            by_kernel.append(dict(np.load(file)))
+            by_kernel.append(dict(np.load(own)))
     everything = {name: np.concatenate([one[name] for one in by_kernel]) for name in by_kernel[0]}
     for what, predicted in (("first guesses", by_kernel[0]), ("first guesses and kernels", everything)):
         apart = pd.Series({name: spread(losses) for name, losses in predicted.items()})
@@ -107,12 +108,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if not sys.argv[1:]:
-        main()
-        sys.exit()
-    file, sets, every = sys.argv[1], *map(int, sys.argv[2:])
-    everything = parts()[::every]
-    results = predictions(sets, everything)
-    np.savez(file, **{part[0]: losses for part, losses in zip(everything, results, strict=True)})
-    for part, losses in zip(everything, results, strict=True):
-        print(f"{spread(losses):9.2g}  {part[0]}", flush=True)
+    main(*sys.argv[1:])

@@ -5,13 +5,13 @@ python -m docs.studies.papers_page
 
 import functools
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from docs.studies.law_errors import RESULTS
-from docs.studies.laws_page import markdown, renewed
+from docs.studies.law_errors import RESULTS, markdown
+from docs.studies.laws_page import renewed
 from pipeline.papers.catalogue import READINGS, TABLES
 from pipeline.papers.show import PAPERS, numbered
 from pipeline.papers.table import judged
@@ -60,25 +60,15 @@ STATEMENTS = {
 """Name of TABLES -> the statement of the paper that it is judged by; of others the title stands for it."""
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A kept table: its verdict and the reason, and the study that it was made from."""
-
-    verdict: str
-    why: str
-    study: str
-
-
 @functools.cache
-def kept_tables() -> dict[str, Kept]:
-    """Name of TABLES -> the kept table; where several studies have it, that of its experiment."""
-    kept: dict[str, Kept] = {}
-    for file in sorted(RESULTS.glob("*/tables/verdicts.csv")):
-        study = file.parents[1].name
-        for row in pd.read_csv(file, keep_default_na=False).itertuples():
-            name = str(row.table)
-            if name in TABLES and (name not in kept or study == READINGS[TABLES[name].reads].experiment):
-                kept[name] = Kept(str(row.verdict), str(row.why), study)
+def kept_tables() -> dict[str, Any]:
+    """Name of TABLES -> verdict, why and study of the kept table; of several studies that of its experiment."""
+    files = sorted(RESULTS.glob("*/tables/verdicts.csv"))
+    every = pd.concat(pd.read_csv(file, keep_default_na=False).assign(study=file.parents[1].name) for file in files)
+    kept = {}
+    for row in every[every["table"].isin(TABLES)].itertuples():
+        if row.table not in kept or row.study == READINGS[TABLES[row.table].reads].experiment:
+            kept[row.table] = row
     return {name: kept[name] for name in TABLES if name in kept}
 
 

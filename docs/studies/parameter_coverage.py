@@ -47,9 +47,12 @@ def coverage(law: str, noise: str, repeats: int = 200, bootstrap: int = 100) -> 
     return pd.DataFrame({name: pd.DataFrame(rows).mean() for name, rows in hits.items()}).round(3)
 
 
+def main(repeats: str = "200", draws: str = "100", noise: str = "points", *laws: str) -> None:
+    """Print the coverage of each law."""
+    for name in laws or ("dcpt", "chinchilla", "dynamics"):
+        found = coverage(name, noise, int(repeats), int(draws))
+        print(f"{name}, noise of {noise}, {repeats} repeats\n{found}", flush=True)
+
+
 if __name__ == "__main__":
-    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    draws = int(sys.argv[2]) if len(sys.argv) > 2 else 100
-    noise = sys.argv[3] if len(sys.argv) > 3 else "points"
-    for name in sys.argv[4:] or ["dcpt", "chinchilla", "dynamics"]:
-        print(f"{name}, noise of {noise}, {repeats} repeats\n{coverage(name, noise, repeats, draws)}", flush=True)
+    main(*sys.argv[1:])

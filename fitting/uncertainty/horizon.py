@@ -14,9 +14,9 @@ STRENGTH origins. The prior was learned on the points of docs/results/horizon-sp
 sources, each with the same weight, 2026-11-26, `python -m docs.studies.horizon_errors`); docs/performance.md has the
 coverage there and on the set "apart", which had no part in it. SIZE: chinchilla fitted to the smaller sizes of Kempner,
 Marin and Chinchilla errs by .022 log n on 2 to 64 times the largest size (90% quantile of all; .017 to .031 of each,
-`python -m docs.studies.horizon_sizes`). Smaller sizes are taken to be as far. RATIO: laws fitted without the smallest
-ratios of the same set err so much below them, beside their disagreement (`python -m docs.studies.horizon_ratios`);
-above the largest ratio they err as at held-out ones. Growth with the peak is not known.
+`python -m docs.studies.horizon_growth sizes`). Smaller sizes are taken to be as far. RATIO: laws fitted without the
+smallest ratios of the same set err so much below them, beside their disagreement (`... ratios`); above the largest
+ratio they err as at held-out ones. Growth with the peak is not known.
 """
 
 from collections.abc import Sequence
