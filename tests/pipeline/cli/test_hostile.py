@@ -17,8 +17,7 @@ from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import collect
 from pipeline.study.folder import Study, StudyError, question_yaml
-from tests.pipeline.show.report.report_study import make_study
-from tests.pipeline.show.report.test_report import Page
+from tests.pipeline.show.report.report_study import Page, make_study
 from tests.pipeline.small import refused
 
 NAMES = [

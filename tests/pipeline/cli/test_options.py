@@ -1,6 +1,7 @@
-"""Options beside keys: --json, --open, --help of a section, and those that Hydra's users know."""
+"""Verbs and their help, and options beside keys: --json, --open, --help of a section, and those of Hydra."""
 
 import dataclasses
+import importlib
 import json
 import os
 import re
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.cli import verbs
 from pipeline.cli.json_output import json_of
 from pipeline.cli.key_help import FIRST
 from pipeline.cli.main import run
+from pipeline.cli.verb_table import VERBS
 from pipeline.question.schema import LawConfig, Question
 from pipeline.show.conclusion import conclusion_of
 from pipeline.steps import STEPS, step_after
@@ -98,6 +101,31 @@ def test_a_reader_that_goes_away_ends_a_verb_quietly(words: str, unbuffered: str
     os.close(writing)
     shown = [line for line in done.stderr.splitlines() if not line.startswith("next: ")]
     assert (done.returncode, shown) == (75, [])
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["--help"], ["plan", "--help"], ["--version"]):
+        assert run(words) == (0 if words else 2)
+        assert "cptlaw" in capsys.readouterr().out
+    assert run(["reccomend"]) == 2
+    assert "did you mean recommend?" in capsys.readouterr().err
+
+
+def test_every_verb_has_its_function() -> None:
+    for name, verb in VERBS.items():
+        own = importlib.import_module(f"pipeline.cli.{verb.module}") if verb.module else None
+        found = own.carry_out if own else verbs.FUNCTIONS.get(name)
+        assert (name in STEPS) != callable(found), name
+        assert own is None or own.HELP.startswith(f"usage: cptlaw {name} ")
+
+
+def test_planning_does_not_load_torch_or_plotly() -> None:
+    script = (
+        "import sys; from pipeline.cli.main import run; run(['plan', 'experiment=quickstart', 'data=/nowhere']);"
+        "import pipeline.cli.verbs, pipeline.study.fits, pipeline.study.collect, pipeline.study.status;"
+        "assert not {'torch', 'transformers', 'plotly'} & {*sys.modules}"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
 
 
 def test_the_options_of_hydra(study: tuple[Study, Question], capsys) -> None:

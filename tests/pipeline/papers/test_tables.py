@@ -25,7 +25,7 @@ from pipeline.papers.verdict import HOLDS, IN_ORDER, UNKNOWN
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import Study
 from tests.pipeline.papers.six import study_points
-from tests.pipeline.show.report.test_report import Page
+from tests.pipeline.show.report.report_study import Page
 
 DOMAINS = ("code", "law")
 FOUR = ("code", "law", "music", "medical")

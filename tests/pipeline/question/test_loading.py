@@ -1,9 +1,7 @@
 """Files of conf/ compose, and the preflight names every mistake in one line: key, value, what is allowed."""
 
-import importlib
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import asdict
 from fnmatch import fnmatch
@@ -17,13 +15,11 @@ from conf import CONF, options
 from fitting import LAWS
 from pipeline.cli import verbs
 from pipeline.cli.main import run
-from pipeline.cli.verb_table import VERBS
 from pipeline.goals.registry import checked, load_question, question_of_study, read_question
 from pipeline.question import loading
 from pipeline.question.messages import ConfigError, describe_keys, keys_of, value_problems
 from pipeline.question.phases import pieces
 from pipeline.question.presets import groups
-from pipeline.steps import STEPS
 from pipeline.study.folder import Study, question_yaml
 from training.run import Exit
 
@@ -358,31 +354,6 @@ def test_a_file_of_conf_changed_since_is_read_again(tmp_path: Path, monkeypatch:
 
 def test_every_key_is_documented() -> None:
     assert [key for key, _, note in describe_keys() if not note] == []
-
-
-def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ([], ["--help"], ["plan", "--help"], ["--version"]):
-        assert run(words) == (0 if words else 2)
-        assert "cptlaw" in capsys.readouterr().out
-    assert run(["reccomend"]) == 2
-    assert "did you mean recommend?" in capsys.readouterr().err
-
-
-def test_every_verb_has_its_function() -> None:
-    for name, verb in VERBS.items():
-        own = importlib.import_module(f"pipeline.cli.{verb.module}") if verb.module else None
-        found = own.carry_out if own else verbs.FUNCTIONS.get(name)
-        assert (name in STEPS) != callable(found), name
-        assert own is None or own.HELP.startswith(f"usage: cptlaw {name} ")
-
-
-def test_planning_does_not_load_torch_or_plotly() -> None:
-    script = (
-        "import sys; from pipeline.cli.main import run; run(['plan', 'experiment=quickstart', 'data=/nowhere']);"
-        "import pipeline.cli.verbs, pipeline.study.fits, pipeline.study.collect, pipeline.study.status;"
-        "assert not {'torch', 'transformers', 'plotly'} & {*sys.modules}"
-    )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
 
 
 def test_a_study_keeps_the_overrides_of_its_answer(

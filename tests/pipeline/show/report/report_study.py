@@ -5,6 +5,7 @@ import functools
 import json
 import zlib
 from fractions import Fraction
+from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -149,3 +150,37 @@ ATTEMPT = {
     **{"python": "3.11.7", "packages": {"torch": "2.13.0", "numpy": "2.4.6", "cptlaw": "0.1.0"}},
     **{"engine": "eager", "precision": "bf16", "threads": 1},
 }
+
+
+class Page(HTMLParser):
+    """The elements and the visible words of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.scripts: list[str] = []
+        self.held: dict[str, str] = {}
+        self._inside = ""
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append(dict(attrs).get("id") or "")
+
+    def handle_endtag(self, tag):
+        self._inside = ""
+
+    def handle_data(self, data):
+        if self._inside == "script":
+            name = self.scripts[-1]
+            self.held[name] = self.held.get(name, "") + data
+        elif self._inside != "style":
+            self.words += data + " "
+
+    @property
+    def specs(self) -> list[dict]:
+        """Data and layout of every plot."""
+        return json.loads(self.held["figures"])

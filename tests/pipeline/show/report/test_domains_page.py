@@ -12,8 +12,7 @@ from pipeline.show.report.pages import write_pages
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
-from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, whole_study
-from tests.pipeline.show.report.test_report import Page
+from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, Page, whole_study
 
 
 @pytest.fixture(scope="module")

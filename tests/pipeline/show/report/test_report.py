@@ -4,8 +4,6 @@ import dataclasses
 import json
 import re
 import shutil
-from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects
@@ -25,7 +23,13 @@ from pipeline.show.tracking.answer import answer_summary
 from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError
-from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, make_study, whole_page, whole_study
+from tests.pipeline.show.report.report_study import (
+    HOSTILE_CORPUS,
+    HOSTILE_NAME,
+    Page,
+    make_study,
+    whole_page,
+)
 
 SECTIONS = [
     *("explore", "ratios", "trade-off", "confirmation", "losses", "agreement"),
@@ -33,56 +37,15 @@ SECTIONS = [
 ]
 
 
-class Page(HTMLParser):
-    """The elements and the visible words of a page."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words = ""
-        self.scripts: list[str] = []
-        self.held: dict[str, str] = {}
-        self._inside = ""
-        self.feed(path.read_text())
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        self._inside = tag
-        if tag == "script":
-            self.scripts.append(dict(attrs).get("id") or "")
-
-    def handle_endtag(self, tag):
-        self._inside = ""
-
-    def handle_data(self, data):
-        if self._inside == "script":
-            name = self.scripts[-1]
-            self.held[name] = self.held.get(name, "") + data
-        elif self._inside != "style":
-            self.words += data + " "
-
-    @property
-    def specs(self) -> list[dict]:
-        """Data and layout of every plot."""
-        return json.loads(self.held["figures"])
-
-
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> tuple[Study, Question]:
-    return whole_study(tmp_path_factory.getbasetemp() / "report")
-
-
-@pytest.fixture(scope="module")
-def page(whole) -> Page:
-    return Page(whole_page(whole[0].folder.parent))
+def page(tmp_path_factory) -> Page:
+    return Page(whole_page(tmp_path_factory.getbasetemp() / "report"))
 
 
 @pytest.fixture
-def copied(whole, tmp_path, few_positions) -> tuple[Study, Question]:
+def copied(changeable, few_positions) -> tuple[Study, Question]:
     """A study to take things away from."""
-    study, question = whole
-    shutil.copytree(study.folder, tmp_path / "copy")
-    return Study(tmp_path / "copy"), question
+    return changeable
 
 
 def written(study: Study, question: Question) -> Page:
