@@ -300,7 +300,9 @@ def fit_curves(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     return a.reshape(shape), b.reshape(shape), c.reshape(shape)
 
 
-def _descend(x: np.ndarray, middle: np.ndarray, a: np.ndarray, b: np.ndarray):
+def _descend(
+    x: np.ndarray, middle: np.ndarray, a: np.ndarray, b: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Levenberg-Marquardt in (a, log b) on all rows side by side: a, b and cost, each (rows,)."""
     z = np.log(b)
     damping = np.full(len(a), 1e-3)
@@ -332,7 +334,9 @@ def _descend(x: np.ndarray, middle: np.ndarray, a: np.ndarray, b: np.ndarray):
     return a, np.exp(z), cost
 
 
-def _linear(x: np.ndarray, middle: np.ndarray, a: np.ndarray, z: np.ndarray):
+def _linear(
+    x: np.ndarray, middle: np.ndarray, a: np.ndarray, z: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Cost (rows,), residuals (rows, k) and their derivatives in a and log b; c is projected out."""
     b, base = np.exp(z)[:, None], x + a[:, None]
     value = base**-b
