@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from training.corpora.documents import DOCUMENT_BYTES, MOST_BRACKETS, CorpusError, capped, json_hash
 from training.corpora.listing import file_states, list_files
 from training.corpora.locations import is_url, location, refuse_unreadable
-from training.corpora.reader import Documents, Reader, Row, Shard, check_columns, row_of
+from training.corpora.reader import Documents, Reader, Row, Shard, check_columns
 
 if TYPE_CHECKING:
     from pyarrow import parquet
@@ -78,7 +78,9 @@ class FileReader(Reader):
             file, kind = path / name if folder else path, _kind(name)
             if kind == ".txt":
                 texts = _paragraphs(file, folder)
-                rows = ((number, None if text is None else {source.column: text}, read) for number, text, read in texts)
+                rows = (
+                    (number, None if text is None else source.text_alone(text), read) for number, text, read in texts
+                )
             elif kind == ".parquet":
                 rows = _parquet_rows(file, size, shard, columns, self.name)
             else:
@@ -86,8 +88,7 @@ class FileReader(Reader):
             for number, row, read in rows:
                 label = f"{file} {'line' if kind == '.txt' else 'row'} {number}"
                 row_id = name if folder and kind == ".txt" else f"{name}:{number}"
-                fraction = (passed + read) / max(shard.size, 1)
-                yield row_of(row, source, row_id, label, self.name, fraction, grouped=kind != ".txt")
+                yield Row(row_id, row, label, (passed + read) / max(shard.size, 1))
             passed += size
 
 

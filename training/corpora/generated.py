@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -61,15 +61,16 @@ class GeneratedReader(Reader):
                 return
             for sample in _read(file, size)[number - batch * size :]:
                 number += 1
-                yield Row(f"sample:{number}", sample["text"], sample, f"sample:{number}", None)
+                name, values = f"sample:{number}", {**sample, **self.source.text_alone(sample["text"])}
+                yield Row(name, values, name, None)
 
-    def failed_rule(self, row: Row) -> str | None:
-        repeats = row.columns["repetition"] > self.source.generated.max_repetition
-        return super().failed_rule(row) or ("repetition" if repeats else None)
+    def failed_rule(self, text: str | None, values: Mapping[str, Any], location: str) -> str | None:
+        repeats = values["repetition"] > self.source.generated.max_repetition
+        return super().failed_rule(text, values, location) or ("repetition" if repeats else None)
 
-    def size(self, row: Row) -> int:
+    def size(self, text: str, values: Mapping[str, Any]) -> int:
         """Tokens of the sample."""
-        return row.columns["tokens"]
+        return values["tokens"]
 
     def write_missing(self) -> None:
         """Sample documents until those that are kept hold the tokens wanted; nothing if they do already."""

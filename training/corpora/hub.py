@@ -11,7 +11,7 @@ from training.corpora.documents import CorpusError, json_hash
 from training.corpora.files import content_hash
 from training.corpora.listing import Listing, file_states, local_entries
 from training.corpora.locations import first_line
-from training.corpora.reader import Reader, Row, Shard, check_columns, row_of
+from training.corpora.reader import Reader, Row, Shard, check_columns
 from training.corpora.source import Source
 
 _SECONDS = 20.0
@@ -90,7 +90,7 @@ class HubReader(Reader):
             for number, row in enumerate(stream, start=after + 1):
                 label = f"{source.name} {source.split} row {number}"
                 check_columns(label, [*needed, *source.filter_columns], list(row), self.name)
-                yield row_of(row, source, f"{source.split}:{number}", label, self.name, None, stream.state_dict)
+                yield Row(f"{source.split}:{number}", row, label, None, stream.state_dict)
 
 
 def pinned_revision(name: str, revision: str | None) -> str | None:

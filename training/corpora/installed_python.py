@@ -72,7 +72,7 @@ class InstalledReader(Reader):
 
     def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:
         for number, (name, text) in enumerate(self._documents[after:], start=after + 1):
-            yield Row(name, text, {}, name, number / len(self._documents))
+            yield Row(name, self.source.text_alone(text), name, number / len(self._documents))
 
     @functools.cached_property
     def _documents(self) -> list[tuple[str, str]]:

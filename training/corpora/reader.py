@@ -11,6 +11,10 @@ from training.corpora.documents import DOCUMENT_BYTES, MOST_BRACKETS, CorpusErro
 from training.corpora.source import Source
 
 Log = Callable[[str], object]
+_TOO_LONG = (
+    f"longer than a document may be, {DOCUMENT_BYTES / 1e6:.0f} MB, or {MOST_BRACKETS / 1e6:.0f} million brackets of "
+    "JSON; split it, or give max_characters, and it is left out"
+)
 Bar = Callable[[str, int, float | None], object]
 """Called with a corpus' name, the bytes of text read, and the fraction of its source read, 0 to 1, or None."""
 
@@ -19,21 +23,15 @@ class Row(NamedTuple):
     """A document as its source has it, before the filters."""
 
     name: str
-    """Document id."""
-    text: str | None
-    """None: it cannot be used, for what `problem` says."""
-    columns: Mapping[str, Any]
-    """What the filters of `where` need."""
+    """Document id, without its group."""
+    values: Mapping[str, Any] | None
+    """Column -> value; None: it was not read, because it is longer than DOCUMENT_BYTES."""
     location: str
     """File and row, for messages."""
     fraction: float | None
     """Fraction of the shard that has been read, 0 to 1; None: unknown."""
     state: Callable[[], Any] = lambda: None
     """From what it returns, JSON, the reader continues after this row; to be called before the next one is read."""
-    problem: str = ""
-    """Why its text cannot be used; an error, unless a filter drops the row."""
-    too_long: bool = False
-    """Whether it was not read, because it is longer than DOCUMENT_BYTES."""
 
 
 class Shard(NamedTuple):
@@ -104,15 +102,16 @@ class Reader(ABC):
             CorpusError: the source cannot be read; possibly only after some rows.
         """
 
-    def failed_rule(self, row: Row) -> str | None:
-        """The first rule that a row fails; None: its document is kept."""
-        if row.too_long:
-            return None if self.source.max_characters is None else "max_characters"
-        return self.source.failed_rule(row.text, row.columns, row.location)
+    def failed_rule(self, text: str | None, values: Mapping[str, Any], location: str) -> str | None:
+        """The first rule that a document of this text and these columns fails; None: it is kept.
 
-    def size(self, row: Row) -> int:
+        Without a text only its columns count. Raises CorpusError: a rule does not fit a column.
+        """
+        return self.source.failed_rule(text, values, location)
+
+    def size(self, text: str, values: Mapping[str, Any]) -> int:
         """How much of the limit a document uses."""
-        return len((row.text or "").encode())
+        return len(text.encode())
 
     def documents(self, shard: Shard | None = None, position: Any = None) -> Documents:
         """The documents of a shard, or all, in an order that never changes, after a `Documents.position`."""
@@ -150,14 +149,22 @@ class Documents:
         for row in reader.rows(self._shard, self.read, self._state):
             self.read += 1
             self._fraction, self._state = row.fraction, row.state
-            if (rule := reader.failed_rule(row)) is not None:
+            text, problem = _usable_text(row, reader.source, reader.name)
+            values = row.values or {}
+            if problem == _TOO_LONG:
+                rule = None if reader.source.max_characters is None else "max_characters"
+            else:
+                rule = reader.failed_rule(text, values, row.location)
+            if rule is not None:
                 self.dropped[rule] += 1
                 continue
-            if row.text is None:
-                raise CorpusError(row.problem)
+            if text is None:
+                raise CorpusError(f"{row.location}: {problem}")
             kept = True
-            self.size += reader.size(row)
-            yield row.name, row.text
+            self.size += reader.size(text, values)
+            key = None if reader.source.group is None else values.get(reader.source.group)
+            # A '#' inside the key would end the group there.
+            yield row.name if key is None else f"{str(key).replace('#', '%23')}#{row.name}", text
             if limit is not None and self.size >= limit:
                 return
         if not kept and self._shard is None:
@@ -171,44 +178,25 @@ def nothing_kept(source: Source, dropped: Mapping[str, int]) -> CorpusError:
     return CorpusError(f"{source.label}: {f'no document passes the filters ({rules})' if rules else nothing}")
 
 
-def row_of(
-    values: Mapping[str, Any] | None,
-    source: Source,
-    name: str,
-    label: str,
-    corpus: str,
-    fraction: float | None,
-    state: Callable[[], Any] = lambda: None,
-    grouped: bool = True,
-) -> Row:
-    """The row of a corpus' source, whose document has this name; without values it is longer than DOCUMENT_BYTES."""
-    column, group = source.column, source.group if grouped else None
-    text, problem, too_long = None, "", values is None
-    values = values or {}
-    if not too_long:
-        text, needed = values.get(column), [column] if group is None else [column, group]
-        if any(name not in values for name in needed):
-            # The longest first, which is most likely the text.
-            named = sorted(values, key=lambda one: -len(value) if isinstance(value := values[one], str) else 0)
-            problem = missing_column(label, needed, named, corpus)
-        if not problem and not isinstance(text, str):
-            problem = f"{label}: column {column} is {type(text).__name__}; allowed: a text"
-    if isinstance(text, str) and not problem:
-        try:
-            too_long = len(text.encode()) > DOCUMENT_BYTES
-        except UnicodeEncodeError:
-            problem = f"{label}: half of a surrogate pair in column {column}"
-    if too_long:
-        remedy = "split it, or give max_characters, and it is left out"
-        most = f"{DOCUMENT_BYTES / 1e6:.0f} MB, or {MOST_BRACKETS / 1e6:.0f} million brackets of JSON"
-        problem = f"{label}: longer than a document may be, {most}; {remedy}"
-    if group is not None and (key := values.get(group)) is not None:
-        # A '#' inside the key would end the group there.
-        name = str(key).replace("#", "%23") + "#" + name
-    return Row(name, None if problem else text, values, label, fraction, state, problem, too_long)
+def _usable_text(row: Row, source: Source, corpus: str) -> tuple[str | None, str]:
+    """The text of a row, or None and why it cannot be used, which is an error unless a filter drops the row."""
+    values, column = row.values, source.column
+    if values is None:
+        return None, _TOO_LONG
+    needed = [column] if source.group is None else [column, source.group]
+    if any(name not in values for name in needed):
+        # The longest first, which is most likely the text.
+        named = sorted(values, key=lambda one: -len(value) if isinstance(value := values[one], str) else 0)
+        return None, missing_column(needed, named, corpus)
+    if not isinstance(text := values[column], str):
+        return None, f"column {column} is {type(text).__name__}; allowed: a text"
+    try:
+        return (text, "") if len(text.encode()) <= DOCUMENT_BYTES else (None, _TOO_LONG)
+    except UnicodeEncodeError:
+        return None, f"half of a surrogate pair in column {column}"
 
 
-def missing_column(label: str, needed: Sequence[str], columns: Sequence[str], corpus: str) -> str:
+def missing_column(needed: Sequence[str], columns: Sequence[str], corpus: str) -> str:
     """The first column that a row or table of a corpus lacks, in a line with those that it has; empty: none.
 
     The first of the needed ones has the text; the others are read for group and where.
@@ -219,11 +207,11 @@ def missing_column(label: str, needed: Sequence[str], columns: Sequence[str], co
             there = ", ".join(map(str, columns)) or "none"
             of_text = f"give the one with the text, like {key}.column={next(iter(columns), '...')}"
             remedy = f"give another in {key}.group or {key}.where" if number else of_text
-            return f"{label}: no column {name!r}; its columns: {there}; {remedy}"
+            return f"no column {name!r}; its columns: {there}; {remedy}"
     return ""
 
 
 def check_columns(label: str, needed: Sequence[str], columns: Sequence[str], corpus: str) -> None:
     """Raise CorpusError if a row or table lacks a column, with the line of `missing_column`."""
-    if line := missing_column(label, needed, columns, corpus):
-        raise CorpusError(line)
+    if line := missing_column(needed, columns, corpus):
+        raise CorpusError(f"{label}: {line}")

@@ -137,6 +137,10 @@ class Source:
             elif isinstance(rule, Mapping) or not _values(rule):
                 yield f".{column}: {rule!r}; allowed: a list of values, or a regular expression"
 
+    def text_alone(self, text: str) -> dict[str, Any]:
+        """The columns of a document that has a text and nothing else."""
+        return {**({} if self.group is None else {self.group: None}), self.column: text}
+
     @property
     def filter_columns(self) -> list[str]:
         """The columns that `where` uses; for meta.language it is meta."""

@@ -79,7 +79,7 @@ def test_a_document_that_is_too_long_is_refused_or_left_out_by_a_limit(tmp_path,
         rows = as_lines({"text": text} for text in texts)
         write(tmp_path / name, "\n\n".join(texts).encode() if name == "a.txt" else rows)
     with pytest.raises(
-        CorpusError, match=r" [123]: longer than a document may be, 0 MB, or 3 million brackets of JSON; split it"
+        CorpusError, match=r" [123]: longer than a document may be, 32 MB, or 3 million brackets of JSON; split it"
     ):
         read(tmp_path / name)
     documents = file_reader(tmp_path / name, max_characters=90).documents()
@@ -112,7 +112,9 @@ def test_text_files_are_documents_in_a_folder_and_paragraphs_alone(tmp_path):
     path = write(tmp_path / "a.txt", content)
     write(tmp_path / "b.txt", b"Other.\n")
     assert read(path) == [("a.txt:1", "First,\nstill.\n"), ("a.txt:6", "Second é.")]
-    assert read(tmp_path) == [("a.txt", "First,\nstill.\n\n \n\nSecond é."), ("b.txt", "Other.\n")]
+    whole = [("a.txt", "First,\nstill.\n\n \n\nSecond é."), ("b.txt", "Other.\n")]
+    # A group is a column of the corpus' other files.
+    assert read(tmp_path) == read(tmp_path, column="body", group="book") == whole
 
 
 def test_empty_texts_and_lines_are_passed_over_and_still_counted(tmp_path):

@@ -62,7 +62,7 @@ class Listed(Reader):
         return self.name
 
     def rows(self, shard, after, state):
-        return (Row(name, text, {}, name, None) for name, text in DOCUMENTS)
+        return (Row(name, {"text": text}, name, None) for name, text in DOCUMENTS)
 
 
 def write(file, models, source="s", **choice):
