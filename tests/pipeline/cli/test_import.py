@@ -17,11 +17,10 @@ from fitting import areas
 from pipeline.cli.main import run
 from pipeline.goals.registry import question_of_study
 from pipeline.plan.write import write_plan
-from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.context import context_of
 from pipeline.study.folder import Study, StudyError
-from tests.pipeline.cli.trainer_logs import BEFORE, FACTS, LOSS_BEFORE, STEPS, facts_file, losses, trainer_state
+from tests.pipeline.cli.trainer_logs import FACTS, LOSS_BEFORE, STEPS, facts_file, losses, trainer_state
 from tests.pipeline.small import refused
 from training.schedule import Piece, learning_rates
 
@@ -70,6 +69,8 @@ def test_runs_of_the_trainer_become_points(states: Mapping[float, Path], tmp_pat
     rates = learning_rates([Piece("linear", 0.0, 2e-4, steps=4), Piece("cosine", end=2e-5)], 40)
     s1, s2 = areas(rates, 0.999)
     assert (row["s1"], row["s2"]) == (pytest.approx(s1[19]), pytest.approx(s2[19]))
+    laws = question_of_study(tmp_path / "studies" / "elsewhere", []).law
+    assert [*laws] == ["transfer-open-saturating", "transfer-open"]
     # A second import of one more run keeps those that are there.
     more = trainer_state(tmp_path / "more", 0.45)
     assert imported(tmp_path, str(more), "domain_ratio=0.45", *LOSS_BEFORE)["run"].nunique() == 5
@@ -77,53 +78,6 @@ def test_runs_of_the_trainer_become_points(states: Mapping[float, Path], tmp_pat
     law.append("loss_before={general: 3, law: 4}")
     error = refused(["import", *words(tmp_path, str(more), "domain_ratio=0.45", *law)], capsys, 3)
     assert "its corpora are domain and general" in error
-
-
-def test_a_run_at_the_answer_confirms_it(states: Mapping[float, Path], tmp_path: Path, capsys) -> None:
-    imported(tmp_path, *map(str, states.values()), facts_file(tmp_path, states), "goal.tolerance=0.01")
-    study = Study(tmp_path / "studies" / "elsewhere")
-    for verb in ("fit", "recommend"):
-        assert run([verb, str(study.folder), "bootstrap=2"]) == 0
-    files = [study.folder / f"fits/{corpus}-transfer-open-saturating.json" for corpus in BEFORE]
-    fits = [json.loads(file.read_text()) for file in files]
-    assert fits[0]["params"]["C2"] == fits[1]["params"]["C2"], "what a high rate costs is the same on both"
-    answer = Recommendation.read(study)
-    assert (answer.target.steps, answer.target.N) == (40, 0.1)
-    assert answer.predicted["domain"].loss == pytest.approx(
-        losses((answer.mixture or {})["domain"], 40)["domain"], rel=0.02
-    )
-    assert "import more runs" in capsys.readouterr().out
-    assert "no run to confirm with; cptlaw export" in refused(["confirm", str(study.folder)], capsys, 3)
-
-    error = refused(["confirm", str(study.folder), "goal.tolerance=0.5"], capsys, 3)
-    assert "answers goal.tolerance=0.01, but goal.tolerance=0.5 is asked; give goal.tolerance=0.01 to have" in error
-    assert error.endswith(f"or run cptlaw recommend {study.folder} goal.tolerance=0.5 before")
-
-    export = ["export", str(study.folder), "format=trl"]
-    assert "whose steps have 2,048 tokens; give it and the sequences" in refused(export, capsys, 2)
-    assert run([*export, "sequence_length=256", "target.global_batch=8"]) == 0
-    said = capsys.readouterr()
-    assert "max_length: 256" in said.out
-    assert "optimizer and precision of the imported runs" in said.err
-
-    near, other = (trainer_state(tmp_path / f"own-{ratio}", ratio) for ratio in (0.55, 0.7))
-    (tmp_path / "own.yaml").write_text(
-        f"{{role: confirm, runs: {{{other}: {{domain_ratio: 0.7}}, {near}: {{domain_ratio: 0.55}}}}}}"
-    )
-    points = imported(tmp_path, str(other), str(near), f"runs={tmp_path / 'own.yaml'}", *LOSS_BEFORE)
-    assert points.groupby("role")["run"].nunique().to_dict() == {"confirm": 2, "fit": 4}
-    assert question_of_study(study.folder, []).mixture.domain_ratio == [0.0, 0.3, 0.6, 0.9]
-    assert run(["confirm", str(study.folder)]) == 0
-    rows = Confirmation.read(study).confirmations
-    measured = {(row.domain_ratio, row.corpus): row.measured for row in rows}
-    wanted = {(r, corpus): loss for r in (0.55, 0.7) for corpus, loss in losses(r, 40).items()}
-    assert measured == pytest.approx(wanted, rel=1e-12)
-    assert rows[0].domain_ratio == 0.55, "the one nearest to the answer is judged"
-    assert all(abs(row.relative_error) < 0.01 for row in rows)
-
-    slow = trainer_state(tmp_path / "slow", 0.55, peak=1e-4)
-    imported(tmp_path, str(slow), "domain_ratio=0.55", "role=confirm", "peak=1e-4", *LOSS_BEFORE)
-    assert "peak 0.0001, recommended 0.0002" in refused(["confirm", str(study.folder)], capsys, 3)
 
 
 def test_an_offline_run_of_wandb_is_read_from_all_its_folders(tmp_path: Path) -> None:
