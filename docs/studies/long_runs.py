@@ -15,8 +15,8 @@ import pandas as pd
 from docs.studies.law_errors import RESULTS, last_points, markdown
 from docs.studies.verdicts import judged
 
-DOMAINS = ("law", "headers", "medical", "math")
-NAMES = ("", "-peak", "-2.9m", "-2.9m-peak", "-other-domains", "-low")
+DOMAINS = ("law", "headers", "medical", "math", "chemistry", "music")
+NAMES = ("", "-peak", "-2.9m", "-2.9m-peak", "-other-domains", "-low", "-first")
 LADDER = RESULTS / "ladder-135m"
 STUDIES = [*(RESULTS / f"long-runs{name}" for name in NAMES), LADDER]
 
@@ -48,20 +48,20 @@ def last(fitted: pd.DataFrame, registered: pd.DataFrame) -> pd.DataFrame:
 
 def verdict(study: Path) -> pd.DataFrame:
     """A row a registered prediction: what was measured, the error, and whether it was near and inside."""
-    table = pd.read_csv(study / "registered.csv")
+    table, keys = pd.read_csv(study / "registered.csv"), ["domain", "domain_ratio", "corpus"]
     if study == LADDER:
         points = pd.read_parquet(study / "top.parquet").query("role == 'fit'")
-        points = points.fillna({"mixture.domain": 0.0, "variant": ""}).rename(
-            columns={"mixture.domain": "domain_ratio"}
-        )
-        measured = last_points(points)
+        measured = last_points(points.fillna({"mixture.domain": 0.0, "variant": ""}))
+        measured["domain_ratio"] = measured["mixture.domain"]
         table["variant"] = table["peak"].map({3e-4: "", 1e-3: "peak-1e-3"})
-        keys = ["variant", "domain_ratio", "corpus"]
+        keys[0] = "variant"
+    elif apart := [*study.glob("long*/points.parquet")]:
+        table["design"] += ", " + table["by"]
+        measured = pd.concat([ends(pd.read_parquet(file).query("role == 'fit'")) for file in apart])
     else:
         points = pd.read_parquet(study / "points.parquet")
         measured = ends(points[points["role"] == "confirm"]).round({"domain_ratio": 3})
         table = pd.concat([table, last(ends(points[points["role"] == "fit"]), table)])
-        keys = ["domain", "domain_ratio", "corpus"]
     return judged(table.merge(measured[[*keys, "loss"]].rename(columns={"loss": "measured"}), on=keys))
 
 
