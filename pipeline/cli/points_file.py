@@ -93,6 +93,12 @@ def _jsonl(path: Path, names: list[str]) -> pd.DataFrame:
     return table.set_axis(table.index + 1)
 
 
+def _parquet(path: Path, names: list[str]) -> pd.DataFrame:
+    table = pd.read_parquet(path)
+    # What pandas had as the table's index is a column of the file.
+    return table.reset_index([name for name in table.index.names if name is not None and name not in table])
+
+
 def _stripped(name: object) -> object:
     return name.strip() if isinstance(name, str) else name
 
@@ -100,7 +106,7 @@ def _stripped(name: object) -> object:
 TABLES: dict[str, Callable[[Path, list[str]], pd.DataFrame]] = {
     ".csv": _csv,
     ".tsv": _csv,
-    ".parquet": lambda path, names: pd.read_parquet(path),
+    ".parquet": _parquet,
     ".jsonl": _jsonl,
 }
 """Ending of a table, behind which .gz or .zst may stand -> what reads it, with the columns that hold names."""

@@ -77,13 +77,15 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
     try:
         state = {} if regular(path).suffix == ".wandb" else read_json(path)
         rows = list(wandb_rows(path)) if path.suffix == ".wandb" else state["log_history"]
+        # One of them for all rows: wandb's own counts calls, not optimizer steps.
+        counter = next((key for key in STEPS if any(key in row for row in rows)), STEPS[0])
         points = [
-            {"step": _step(row), "corpus": losses[key], "loss": _loss(row, key)}
+            {"step": _step(row, counter), "corpus": losses[key], "loss": _loss(row, key, counter)}
             for row in rows
             for key in losses
             if key.removeprefix("log ") in row
         ]
-        rates = {_step(row): float(row[key]) for row in rows for key in RATES if key in row}
+        rates = {_step(row, counter): float(row[key]) for row in rows for key in RATES if key in row}
         steps = int(state.get("max_steps") or 0) or None
         known = sorted({key for row in rows for key in row if re.search("loss|ppl|perplex", key)})
         seen, reached = (float(state.get(key) or 0) for key in ("num_input_tokens_seen", "global_step"))
@@ -117,19 +119,21 @@ def join_logs(logs: Iterable[RunLog]) -> RunLog:
     return RunLog(points, rates, steps, first.source, tokens_per_step=first.tokens_per_step)
 
 
-def _step(row: Mapping[str, Any]) -> int:
-    step = next(row[key] for key in STEPS if key in row)
+def _step(row: Mapping[str, Any], counter: str) -> int:
+    if counter not in row:
+        raise StudyError(f"a row with {', '.join([*row][:3])} has no {counter}; log {counter} with every loss")
+    step = row[counter]
     if not 0 <= step <= MOST_STEPS or step != int(step):
         raise StudyError(f"step {step}; allowed: whole numbers, 0 to {MOST_STEPS:,}")
     return int(step)
 
 
-def _loss(row: Mapping[str, Any], key: str) -> float:
+def _loss(row: Mapping[str, Any], key: str, counter: str) -> float:
     loss = float(row[key.removeprefix("log ")])
     if key.startswith("log ") and loss > 0:
         loss = float(np.log(loss))
     if not 0 < loss < np.inf:
-        raise StudyError(f"{key}={loss} at step {_step(row)}; allowed: a finite loss above 0")
+        raise StudyError(f"{key}={loss} at step {_step(row, counter)}; allowed: a finite loss above 0")
     return loss
 
 
@@ -222,12 +226,17 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
 
 def _long(table: pd.DataFrame, losses: Mapping[str, str]) -> pd.DataFrame:
     """A table of a row a step, as wandb exports a history, as one of a row a loss; rows keep their names."""
-    named = {name: key for name, keys in (("step", STEPS), ("learning_rate", RATES)) for key in keys if key in table}
-    table = table.assign(**{name: table[key] for name, key in named.items() if name not in table})
+    keys = {"step": STEPS, "learning_rate": RATES}
+    named = {name: next((key for key in keys[name] if key in table), name) for name in keys}
+    table = table.assign(**{name: table[key] for name, key in named.items() if key in table})
     parts = []
     for key, corpus in losses.items():
         values = table[key.removeprefix("log ")]
-        parts.append(table.assign(corpus=corpus, loss=np.log(values) if key.startswith("log ") else values))
+        if key.startswith("log "):
+            # What has no logarithm stays as it is, and is refused with its row.
+            numbers = _numbers(values)
+            values = pd.Series(np.log(numbers.where(numbers > 0)), dtype=object).where(numbers > 0, values)
+        parts.append(table.assign(corpus=corpus, loss=values))
     return pd.concat(parts).dropna(subset=["loss"])
 
 

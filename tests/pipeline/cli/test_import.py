@@ -297,3 +297,45 @@ def test_a_loss_in_a_log_that_is_none(value: str, tmp_path: Path, capsys) -> Non
     error = refused(["import", *words(tmp_path, str(folder), "domain_ratio=0.5", *LOSS_BEFORE)], capsys, 3)
     assert error.startswith(f"{folder / 'trainer_state.json'}: ")
     assert not (tmp_path / "studies").exists()
+
+
+def exported_history() -> pd.DataFrame:
+    """A history as wandb's API gives it: its own count of calls beside the optimizer's steps."""
+    rows = [{"_step": 3 * step, "train/global_step": step, **losses(0.3, step)} for step in (0, *STEPS)]
+    return pd.DataFrame(rows).assign(general=lambda table: np.exp(table["general"]))
+
+
+def test_the_step_of_the_optimizer_counts(tmp_path: Path) -> None:
+    exported_history().to_parquet(tmp_path / "t.parquet")
+    given = (str(tmp_path / "t.parquet"), "losses={log general: general, domain: domain}", "domain_ratio=0.3")
+    points = imported(tmp_path, *given)
+    assert sorted({*points["step"]}) == [0, *STEPS]
+    measured = points[points["corpus"] == "general"].sort_values("step")["loss"]
+    assert measured.tolist() == pytest.approx([losses(0.3, step)["general"] for step in (0, *STEPS)])
+
+
+def test_the_index_of_a_frame_is_a_column(tmp_path: Path) -> None:
+    table = exported_history().rename(columns={"train/global_step": "step"}).set_index("step")
+    table.to_parquet(tmp_path / "t.parquet")
+    given = ("losses={general: general, domain: domain}", "domain_ratio=0.3")
+    points = imported(tmp_path, str(tmp_path / "t.parquet"), *given)
+    assert sorted({*points["step"]}) == [0, *STEPS]
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "0"])
+def test_a_perplexity_without_a_logarithm_is_named(value: str, tmp_path: Path, capsys) -> None:
+    table = exported_history().astype(str)
+    table.loc[2, "general"] = value
+    table.to_csv(tmp_path / "t.csv", index=False)
+    given = (str(tmp_path / "t.csv"), "losses={log general: general, domain: domain}", "domain_ratio=0.3")
+    error = refused(["import", *words(tmp_path, *given)], capsys, 2)
+    assert error.startswith(f"{tmp_path / 't.csv'}: row 4, column loss is {value}")
+
+
+def test_all_losses_of_a_log_have_the_step_of_the_optimizer(tmp_path: Path, capsys) -> None:
+    folder = trainer_state(tmp_path / "run", 0.5)
+    state = json.loads((folder / "trainer_state.json").read_text())
+    state["log_history"][-1]["_step"] = state["log_history"][-1].pop("step")
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    error = refused(["import", *words(tmp_path, str(folder), "domain_ratio=0.5", *LOSS_BEFORE)], capsys, 3)
+    assert "has no step; log step with every loss" in error
