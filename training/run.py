@@ -71,8 +71,8 @@ class RunFolders:
     """The run's own folder."""
     manifest: Manifest
     """The prepared corpora."""
-    engines: Path
-    """Engines chosen on this machine."""
+    memory: Path
+    """Where the micro-batch of a shape is kept that memory has run out of."""
     start: Path | None = None
     """Folder of the first weights; None: from scratch."""
     reference: Path | None = None
@@ -168,7 +168,7 @@ def run_once(
     folders: RunFolders,
     execution: Execution,
     *,
-    tokens_ahead: int = 0,
+    tokens_of_shape: int = 0,
     stale_after: float = 60.0,
     log: Callable[[str], None] = print,
     group: Group = ALONE,
@@ -179,7 +179,7 @@ def run_once(
 
     Args:
         spec, folders, execution: the run, its folders, and how to execute it.
-        tokens_ahead: tokens that all runs of this shape have yet to train, which decides whether compiling pays.
+        tokens_of_shape: tokens of all runs of this shape, which decide whether compiling pays.
         stale_after: seconds without a heartbeat after which a holder on another host counts as dead.
         log, group: called with messages; the processes that train the run, each of which gets the same result.
         stop: of the caller, for signals between two runs; None: signals stop this run only.
@@ -214,7 +214,7 @@ def run_once(
             parallel = execution.parallel
             if problem := parallel_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
                 raise SpecError(problem)
-            _train_within_memory(spec, folders, execution, run, stop, tokens_ahead, log)
+            _train_within_memory(spec, folders, execution, run, stop, tokens_of_shape, log)
             if run.attempt is not None:
                 # So that a file which loses lines later is not taken for the whole of the run.
                 points = read_file(folder / "points.jsonl").count(b"\n")
@@ -241,13 +241,14 @@ def _train_within_memory(
     execution: Execution,
     run: RunClaim,
     stop: StopRequest,
-    tokens_ahead: int,
+    tokens_of_shape: int,
     log: Callable[[str], None],
 ) -> None:
     """Train a claimed run to its end, in smaller micro-batches where memory runs out; arguments as of `run_once`."""
     from training.checkpoints.states import resumable_state, step_of
     from training.devices.out_of_memory import is_out_of_memory, keep_smaller, within_memory
-    from training.engines import choose_engine, device_name, drop_shared_engines
+    from training.devices.processor import device_name
+    from training.engines import choose_engine, drop_shared_engines
     from training.loop import train
 
     folder, group, parallel = folders.folder, run.group, execution.parallel
@@ -255,13 +256,13 @@ def _train_within_memory(
     alone = group.count == 1
     key = [spec.model, spec.precision, spec.sequence_length, spec.global_batch, execution.engine]
     key += [parallel.kind, parallel.processes, device_name()]
-    kept = folders.engines / f"memory-{json_hash(key, digest_size=8)}.json"
+    kept = folders.memory / f"{json_hash(key, digest_size=8)}.json"
     while True:
         fitting = group.broadcast(within_memory, spec, execution, kept)
         state = resumable_state(spec, folder) if group.first else None
         with answering(at_once=alone):
             begun = _begun_with(folder) if state else None
-            engine = group.broadcast(choose_engine, spec, fitting, folders.engines, tokens_ahead, begun)
+            engine = group.broadcast(choose_engine, spec, fitting, tokens_of_shape, begun)
         facts = {"engine": engine, "parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
         facts |= {"micro_batch": fitting.micro_batch, "from_step": step_of(state) if state else 0}
         run.note(**facts | {"precision": spec.precision, "device": device_name()})
@@ -294,7 +295,7 @@ def _train_within_memory(
 
 def _begun_with(folder: Path) -> str | None:
     """The engine of a run's last attempt on this machine."""
-    from training.engines import device_name
+    from training.devices.processor import device_name
 
     here = (record for record in reversed(attempts(folder)) if record.get("device") == device_name())
     return next((record["engine"] for record in here if "engine" in record), None)

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from training.devices.group import ALONE, Parallel
 from training.devices.placement import place_model
+from training.devices.single import Devices
 from training.engines import build_engine
 from training.objectives import Losses
 from training.spec import RunSpec
@@ -19,47 +20,47 @@ from training.spec import RunSpec
 _LEAST_TOKENS, _REPEATED = 16, 5
 
 
-def step_parts(
+def on_random_tokens(
     network: PreTrainedModel, losses: Losses, spec: RunSpec, batch: int, parallel: Parallel | None = None
-) -> tuple[Callable[[int, int], object], Callable[[], object]]:
-    """The parts of a step of the training loop, on random tokens: gradient, of sequences and tokens of each; update."""
+) -> tuple[Devices, torch.Tensor]:
+    """A new model on its device, as the training loop has it, and a batch of random tokens."""
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.fill_(0.01)  # The time of some values, like denormal ones, is another.
-    devices, causal = place_model(network, losses, spec, parallel or Parallel(), ALONE), spec.objective.kind == "causal"
+    causal = spec.objective.kind == "causal"
     size = (batch, spec.sequence_length + 1) if causal else (batch, 2, spec.sequence_length)
-    tokens = torch.randint(
-        network.config.get_text_config().vocab_size, size, generator=torch.Generator().manual_seed(0)
-    )
-
-    def gradient(sequences: int, length: int) -> None:
-        part = tokens[:sequences, ..., : length + causal]
-        devices.gradient(part, part.numel())
-
-    return gradient, lambda: float(devices.update(0.0))  # waits for a GPU
+    generator, vocabulary = torch.Generator().manual_seed(0), network.config.get_text_config().vocab_size
+    drawn = torch.randint(vocabulary, size, generator=generator)
+    return place_model(network, losses, spec, parallel or Parallel(), ALONE), drawn
 
 
-def measured_speed(spec: RunSpec, engine: str, batch: int, threads: int, limit: float) -> float | None:
+def measured_speed(spec: RunSpec, engine: str, batch: int, threads: int, limit: float) -> float:
     """Training tokens a second of this process, updates included, measured in about `limit` seconds.
 
     A gradient of a few tokens is timed first, then one of as many as there is time for. Of a batch that takes longer
     its time is in proportion.
 
     Returns:
-        None where `limit` is too short for a sound measurement.
+        0 where `limit` is too short for a sound measurement.
     """
     length, total = spec.sequence_length, batch * spec.sequence_length
-    gradient, update = step_parts(*build_engine(spec, engine, threads), spec, batch)
+    devices, drawn = on_random_tokens(*build_engine(spec, engine, threads), spec, batch)
+
+    def gradient(tokens: int) -> None:
+        # Whole sequences, or the first tokens of one and their successors.
+        part = drawn[: max(1, tokens // length), ..., : tokens + drawn.shape[-1] - length]
+        devices.gradient(part, tokens)
+
     few = min(_LEAST_TOKENS, length)
-    gradient(1, few)  # loads kernels
-    if (shortest := _median_seconds(partial(gradient, 1, few), 0.0)) > limit / 2:
-        return None
+    gradient(few)  # loads kernels
+    if (shortest := _median_seconds(partial(gradient, few), 0.0)) > limit / 2:
+        return 0.0
     tokens = min(max(few, int(few * limit / (4 * shortest))), total)
-    sequences, length = max(1, tokens // length), min(tokens, length)
-    of_gradient = _median_seconds(partial(gradient, sequences, length), limit / 2) * total / (sequences * length)
-    update()  # makes the moments
-    speed = total / (of_gradient + _median_seconds(update, limit / 4))
-    return speed if speed > 1 else None
+    tokens -= tokens % length if tokens > length else 0
+    of_gradient = _median_seconds(partial(gradient, tokens), limit / 2) * total / tokens
+    devices.update(0.0)  # makes the moments
+    speed = total / (of_gradient + _median_seconds(partial(devices.update, 0.0), limit / 4))
+    return speed if speed > 1 else 0.0
 
 
 def _median_seconds(act: Callable[[], object], limit: float) -> float:

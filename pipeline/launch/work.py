@@ -101,7 +101,6 @@ def work(
     manifest = Manifest.open(data_folder(question))
     by_name = {run.name: run for run in plan}
     selected = select_runs(study, plan, only)
-    done_before = {run.spec.hash for run in selected if study.state(run) == "done"}
     last_model, waited_for, since = None, None, 0.0
     while not group.maximum(int(stop.requested)):
         names = group.broadcast(next_runs, study, question, plan, selected, number, last_model)
@@ -110,7 +109,7 @@ def work(
         for run in (by_name[name] for name in names):
             code = run_once(
                 run.spec, _places(study, run, manifest, plan), _execution(question, run, plan),
-                tokens_ahead=_tokens_of_shape(plan, run, done_before),
+                tokens_of_shape=sum(other.spec.tokens for other in plan if other.spec.model == run.spec.model),
                 stale_after=question.launcher.stale_after,
                 log=partial(print, file=sys.stderr, flush=True),
                 group=group, stop=stop, claimed_as=partial(mirror.begin, run),
@@ -168,20 +167,13 @@ def _start_ranks(study: Study, question: Question, only: str | None, number: int
         return run_ranks([*command, "--question", file.name], question.parallel.processes, question.launcher.threads)
 
 
-def _tokens_of_shape(plan: list[PlannedRun], run: PlannedRun, done: set[str]) -> int:
-    """Tokens left to train for all runs with the model of this one, which decide whether compiling pays off."""
-    return sum(
-        other.spec.tokens for other in plan if other.spec.model == run.spec.model and other.spec.hash not in done
-    )
-
-
 def _places(study: Study, run: PlannedRun, manifest: Manifest, plan: list[PlannedRun]) -> RunFolders:
     reference = None
     if run.spec.reweighting:
         after = next((other for other in plan if other.spec.hash == run.after), None)
         reference = after and study.runs / after.name / "checkpoints" / f"step-{after.spec.steps}"
     start = study.folder / run.start if run.start else None
-    return RunFolders(study.runs / run.name, manifest, study.engines, start, reference)
+    return RunFolders(study.runs / run.name, manifest, study.memory, start, reference)
 
 
 def _execution(question: Question, run: PlannedRun, plan: list[PlannedRun]) -> Execution:

@@ -17,6 +17,8 @@ from training.parameters import model_size, peak_flops
 from training.spec import RunSpec
 
 _BYTES_A_POINT = 170
+START_SECONDS = 5.0
+"""Time of a worker until it trains."""
 ASSUMED_MFU = 0.4
 """Of a GPU's dense bf16 peak."""
 _LAYER_LAUNCH, _LAYER_REPLAY = 3e-3, 4.5e-4

@@ -5,17 +5,15 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from pipeline.plan.cost import run_flops, run_seconds
+from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
+from pipeline.plan.memory import Shape, shape_key
 from pipeline.plan.processes import workers
 from pipeline.study.artifacts import Speed
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
-from training.corpora.documents import json_hash
 from training.durable import read_lines_whole
 from training.parameters import model_size
 
-START_SECONDS = 5.0
-"""Time of a worker until it trains."""
 _RUNS_READ = 8
 """Finished runs of a shape whose speed is read."""
 
@@ -29,54 +27,44 @@ def speed_of(context: Context, runs: Sequence[PlannedRun]) -> Callable[[PlannedR
 
     def speed(run: PlannedRun) -> Speed | None:
         measured = machine.speeds.get(run.model) if machine and machine.precision == run.spec.precision else None
-        return finished.get(_shape(run), measured)
+        return finished.get(shape_key(run), measured)
 
     return speed
 
 
 def wall_seconds(context: Context, runs: Sequence[PlannedRun]) -> float | None:
-    """Seconds until the workers of this machine have trained all runs; None where a speed is not known."""
-    speed = speed_of(context, runs)
-    seconds = [took for run in runs if (took := run_seconds(run.spec, speed(run))) is not None]
-    if len(seconds) < len(runs):
-        return None
-    return START_SECONDS + _makespan(runs, seconds, workers(context.question)) if runs else 0.0
+    """Seconds until the workers of this machine have trained all runs; None where a speed is not known.
 
-
-def _makespan(runs: Sequence[PlannedRun], seconds: Sequence[float], count: int) -> float:
-    """Time at which the last run ends, in seconds, if `count` workers each take the first one that can start."""
-    planned, behind = {run.spec.hash for run in runs}, defaultdict[str, list[int]](list)
+    Each worker takes the run that has waited longest for one, once its parent has ended.
+    """
+    speed, planned = speed_of(context, runs), {run.spec.hash for run in runs}
+    behind = defaultdict[str, list[tuple[int, float]]](list)
     for number, run in enumerate(runs):
-        behind[run.after if run.after in planned else ""].append(number)
-    startable, training, now = behind[""], list[tuple[float, int]](), 0.0
-    while startable or training:
-        while startable and len(training) < count:
-            number = heapq.heappop(startable)
-            heapq.heappush(training, (now + seconds[number], number))
-        now, number = heapq.heappop(training)
-        for released in behind[runs[number].spec.hash]:
-            heapq.heappush(startable, released)
-    return now
+        if (seconds := run_seconds(run.spec, speed(run))) is None:
+            return None
+        behind[run.after if run.after in planned else ""].append((number, seconds))
+    free = [START_SECONDS] * workers(context.question)
+    startable = [(START_SECONDS, *run) for run in behind[""]]
+    while startable:
+        since, number, seconds = heapq.heappop(startable)
+        end = max(since, free[0]) + seconds
+        heapq.heapreplace(free, end)
+        for run in behind[runs[number].spec.hash]:
+            heapq.heappush(startable, (end, *run))
+    return max(free) if runs else 0.0
 
 
-def _finished_speeds(study: Study, runs: Sequence[PlannedRun]) -> dict[tuple[str, str], Speed]:
+def _finished_speeds(study: Study, runs: Sequence[PlannedRun]) -> dict[Shape, Speed]:
     """Shape of finished runs -> their speed, with all that a run does between its steps."""
-    metrics: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    tokens, seconds = defaultdict[Shape, list[float]](list), defaultdict[Shape, float](float)
     for run in reversed(runs):
-        known = metrics[_shape(run)]
-        if len(known) < _RUNS_READ and study.state(run) == "done":
-            # Forward passes count as a third of a step.
-            tokens = run_flops(run.spec) / model_size(run.spec.model, run.spec.sequence_length).flops_per_token
+        shape = shape_key(run)
+        if len(tokens[shape]) < _RUNS_READ and study.state(run) == "done":
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 lines = read_lines_whole(study.runs / run.name / "metrics.jsonl")
-                known.append((tokens, sum(line["seconds"] for line in lines)))
-    speeds = {}
-    for shape, known in metrics.items():
-        tokens, seconds = map(sum, zip(*known)) if known else (0.0, 1.0)
-        if (training := round(tokens / seconds)) > 0:
-            speeds[shape] = Speed(training, 3 * training)
-    return speeds
-
-
-def _shape(run: PlannedRun) -> tuple[str, str]:
-    return json_hash(run.spec.model), run.spec.precision
+                seconds[shape] += sum(line["seconds"] for line in lines)
+                # Forward passes count as a third of a step.
+                of_token = model_size(run.spec.model, run.spec.sequence_length).flops_per_token
+                tokens[shape].append(run_flops(run.spec) / of_token)
+    speeds = {shape: round(sum(tokens[shape]) / took) for shape, took in seconds.items() if took}
+    return {shape: Speed(training, 3 * training) for shape, training in speeds.items() if training}

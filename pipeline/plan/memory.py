@@ -52,8 +52,12 @@ def distinct(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
     return [*{shape_key(run): run for run in runs}.values()]
 
 
-def shape_key(run: PlannedRun) -> tuple[str, int, int, str]:
-    """What a step computes: model, batch, length and precision."""
+Shape = tuple[str, int, int, str]
+"""What a step computes: model, batch, length and precision."""
+
+
+def shape_key(run: PlannedRun) -> Shape:
+    """The shape of a run."""
     return run.model, run.spec.global_batch, run.spec.sequence_length, run.spec.precision
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Self, TypeVar
@@ -111,13 +112,11 @@ class Machine(Artifact, name="machine.json", verb="prepare"):
 
     precision: str
     """fp32 or bf16: the configured one, or the faster one."""
-    speeds: dict[str, Speed]
-    """Model -> its speed while all workers train, at that precision, not compiled."""
+    speeds: Mapping[str, Speed | None]
+    """Model -> its speed while all workers train, at that precision, not compiled; None: measured, and not known."""
     measured: dict[str, int]
     """Precision -> training tokens per second of the target model in one process; 0: not measured, not supported."""
     device: str
-    tried: list[str] = field(default_factory=list)
-    """Models that were measured, with those whose speed stayed unknown."""
 
     @property
     def chose_precision(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ import pandas as pd
 from fitting import Fit
 from fitting.schedule import Schedule
 from pipeline.question.data import data_folder
+from pipeline.question.messages import ConfigError
 from pipeline.question.presets import models
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.artifacts import Machine, read_if_there
@@ -94,6 +96,15 @@ class Context:
         if self.question.launcher.elsewhere and self.question.launcher.slurm.has_gpus:
             return "bf16"  # What this machine, which submits, is fast in says nothing of its GPUs.
         return self.machine.precision if self.machine and self.machine.chose_precision else None
+
+    def chooses_precision(self) -> bool:
+        """Whether prepare is to choose the precision. Raises ConfigError: on a node, not here."""
+        launcher = self.question.launcher
+        if self.known_precision is None and launcher.elsewhere and "SLURMD_NODENAME" not in os.environ:
+            what = f"auto with launcher={launcher.kind} and without launcher.slurm.gpus is chosen on a node, not here"
+            allowed = "fp32, bf16 if the nodes' processors have instructions for it, or auto in a job"
+            raise ConfigError([f"precision: {what}; allowed: {allowed}: srun cptlaw prepare"])
+        return self.known_precision is None
 
     @property
     def precision(self) -> str:

@@ -83,9 +83,9 @@ class Study:
         return self.folder / "runs"
 
     @property
-    def engines(self) -> Path:
-        """Folder of the engines that were chosen, a file per shape and machine."""
-        return self.folder / "engines"
+    def memory(self) -> Path:
+        """Folder of the micro-batches that fit after memory had run out, a file per shape and device."""
+        return self.folder / "memory"
 
     @property
     def plan_file(self) -> Path:

@@ -34,8 +34,9 @@ from training.devices.group import ALONE, join
 from training.devices.memory import memory_of
 from training.devices.out_of_memory import is_out_of_memory
 from training.devices.placement import place_model
+from training.devices.processor import device_name
 from training.devices.single import Devices
-from training.engines import build_engine, device_name
+from training.engines import build_engine
 from training.evaluation_steps import EvaluationPolicy
 from training.model import build_model
 from training.objectives import Losses
@@ -44,7 +45,7 @@ from training.run import RunFolders, run_once
 from training.schedule import Piece
 from training.spec import Execution, Initial, Parallel, RunSpec
 from training.telemetry import peak_memory
-from training.timing import step_parts
+from training.timing import on_random_tokens
 
 SHAPES = {
     name: {"model_type": "qwen2", "bos_token_id": None, "eos_token_id": 0, "pad_token_id": None}
@@ -234,19 +235,19 @@ def _kill_and_resume(shape: str, out: Path) -> Facts:
 
 def _step_of(
     network: PreTrainedModel, losses: Losses, spec: RunSpec, batch: int, parallel: Parallel | None = None
-) -> Callable[[int, int], None]:
-    """A whole step of so many sequences of a length; arguments as of `step_parts`."""
-    gradient, update = step_parts(network, losses, spec, batch, parallel)
+) -> Callable[[], None]:
+    """A whole step; arguments as of `on_random_tokens`."""
+    devices, tokens = on_random_tokens(network, losses, spec, batch, parallel)
 
-    def step(sequences: int, length: int) -> None:
-        gradient(sequences, length)
-        update()
+    def step() -> None:
+        devices.gradient(tokens, batch * spec.sequence_length)
+        float(devices.update(0.0))  # waits for a GPU
 
     return step
 
 
 def _train(spec: RunSpec, folder: Path, data: Path) -> None:
-    folders = RunFolders(folder, Manifest.open(data), folder / "engines")
+    folders = RunFolders(folder, Manifest.open(data), folder / "memory")
     run_once(spec, folders, Execution(engine="sdpa", resume_every=3), log=lambda _: None)
 
 
@@ -258,7 +259,7 @@ def _memory(shape: str, asked: argparse.Namespace, checkpointing: bool) -> Facts
     network, losses = build_engine(spec, engine, 1)
     step = _step_of(network, losses, spec, batch, parallel)
     for _ in range(4):
-        step(batch, asked.length)
+        step()
     formula = memory_of(spec, parallel, batch, engine, gpu=GPU)
     assert formula is not None
     return {"peak": peak_memory(), "formula": formula.total, "batch": batch}
@@ -295,11 +296,11 @@ def _utilisation(shape: str, engine: str, batch: int, length: int, graphs: bool 
             spec = spec_of(shape, length, batch)
             step = _step_of(*build_engine(spec, engine, torch.get_num_threads()), spec, batch)
             start = time.perf_counter()
-            step(batch, length)
+            step()
             first = time.perf_counter() - start
             for _ in range(3):
-                step(batch, length)
-            seconds = _median_seconds(partial(step, batch, length))
+                step()
+            seconds = _median_seconds(step)
             break
         except Exception as error:
             if not is_out_of_memory(error) or batch == 1:
@@ -347,11 +348,11 @@ def _one_of_many(shape: str, length: int, graphs: bool, batch: int = 16) -> floa
     _set_graphs(graphs)
     step = _step_of(*build_engine(spec, _engine(), 1), spec, batch)
     for _ in range(4):
-        step(batch, length)
+        step()
     _ready.wait(timeout=200)
     start, steps = time.perf_counter(), 0
     while (spent := time.perf_counter() - start) < (5.0 if GPU else 1.0):
-        step(batch, length)
+        step()
         steps += 1
     return steps * batch * length / spent
 

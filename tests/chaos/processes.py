@@ -118,7 +118,7 @@ def _configure_prepare() -> None:
     from training.corpora import files
 
     files.SHARD_BYTES = SHARD_BYTES
-    machine._speed_of_process = lambda *_: 1e3
+    machine._process_speed = lambda *_: 1e3
 
 
 if __name__ == "__main__":

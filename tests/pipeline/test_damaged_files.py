@@ -76,7 +76,6 @@ KINDS = {
     "run": Kind("studies/small/runs/*/[DFmps]*", (*STUDY, "collect {world}/studies/small")),
     "worker": Kind("studies/open/runs/*/[RFmps]*", WORKER, (0, 1, 3)),
     "open attempt": Kind("studies/open/runs/*/attempts/*", (*WORKER, "status {world}/studies/open"), (0, 3)),
-    "engine": Kind("studies/open/engines/*", WORKER),
     "checkpoint": Kind("studies/open/runs/pretrain*/checkpoints/*/*", WORKER),
     "state": Kind("studies/open/runs/continual*/resume/*/*", WORKER),
     "corpora": Kind("data/*/*", (*WORKER, *PLAN)),
@@ -196,7 +195,7 @@ def _open_runs(study: Study, folder: Path) -> None:
     run = next(run for run in study.read_plan() if run.role == "fit")
     shutil.rmtree(opened.runs / run.name)
     folders = RunFolders(
-        opened.runs / run.name, Manifest.open(data_folder(question)), opened.engines, folder / run.start
+        opened.runs / run.name, Manifest.open(data_folder(question)), opened.memory, folder / run.start
     )
     assert run_once(run.spec, folders, Execution(engine="auto", kept_states=(5,))) == 0
     (opened.runs / run.name / "DONE").unlink()

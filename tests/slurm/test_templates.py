@@ -83,7 +83,7 @@ def test_the_whole_study(cluster: Cluster, words: list[str], studies: Path, tmp_
     more.append("confirm.neighbour=0")
     folder.mkdir()
     # Of a machine whose speed is known no speed is measured, which takes 20 s.
-    Machine("fp32", {}, {"fp32": 1}, "a CPU", ["qwen2-0.05m"]).write(Study(folder))
+    Machine("fp32", {"qwen2-0.05m": None}, {"fp32": 1}, "a CPU").write(Study(folder))
     question = [word for word in words if not word.startswith("studies=")]
     job = cluster.submit("--nodes=2", SLURM / "study.sbatch", folder, *question, *more, folder=tmp_path)
     runs = folder / "runs"

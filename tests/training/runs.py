@@ -34,7 +34,7 @@ def train_run(
     **execution,
 ) -> Exit | None:
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.open(manifest)
-    folders = RunFolders(folder, manifest, folder / "engines", start=start, reference=reference)
+    folders = RunFolders(folder, manifest, folder / "memory", start=start, reference=reference)
     settings = Execution(**{"engine": "eager", "resume_every": 3, **execution})
     return run_once(spec, folders, settings, log=lambda _: None, group=group)
 

@@ -76,7 +76,7 @@ def test_a_process_that_trains_does_not_load_scipy(golden_run):
 
 
 def test_a_stop_that_was_heard_between_runs_stops_the_next(manifest, spec, tmp_path):
-    folders = RunFolders(folder=tmp_path / "run", manifest=manifest, engines=tmp_path)
+    folders = RunFolders(folder=tmp_path / "run", manifest=manifest, memory=tmp_path)
     with StopRequest() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         assert run_once(spec, folders, Execution(engine="eager", resume_every=0), stop=stop) == Exit.RUN_ME_AGAIN

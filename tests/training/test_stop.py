@@ -68,7 +68,7 @@ def test_a_signal_in_a_call_of_minutes_is_obeyed_in_seconds() -> None:
 
 def _train(folder: Path, manifest, spec) -> None:
     end_in_time()
-    code = run_once(spec, RunFolders(folder, manifest, folder / "engines"), Execution(engine="eager", metrics_every=1))
+    code = run_once(spec, RunFolders(folder, manifest, folder / "memory"), Execution(engine="eager", metrics_every=1))
     os._exit(code or 0)
 
 

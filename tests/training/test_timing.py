@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from training import engines, timing
+from training import timing
+from training.devices import processor
 from training.spec import RunSpec
 
 LENGTH, BATCH = 128, 20
@@ -22,19 +23,20 @@ class _Clock:
     def perf_counter(self) -> float:
         return self.now
 
-    def gradient(self, sequences: int, length: int) -> None:
-        self.now += self.fixed + self.a_token * sequences * length + (0.0 if self.parts else self.warm_up)
-        self.parts.append((sequences, length))
+    def gradient(self, part: torch.Tensor, tokens: int) -> None:
+        self.now += self.fixed + self.a_token * tokens + (0.0 if self.parts else self.warm_up)
+        self.parts.append((len(part), part.shape[1] - 1))
+        assert len(part) * (part.shape[1] - 1) == tokens
 
-    def update(self) -> None:
+    def update(self, rate: float) -> None:
         self.now += self.of_update
 
 
 @pytest.fixture
-def speed(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> Callable[[_Clock], float | None]:
-    def speed(clock: _Clock) -> float | None:
+def speed(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> Callable[[_Clock], float]:
+    def speed(clock: _Clock) -> float:
         monkeypatch.setattr(timing, "time", clock)
-        monkeypatch.setattr(timing, "step_parts", lambda *_: (clock.gradient, clock.update))
+        monkeypatch.setattr(timing, "place_model", lambda *_: clock)
         long = dataclasses.replace(spec, sequence_length=LENGTH)
         return timing.measured_speed(long, "eager", BATCH, threads=torch.get_num_threads(), limit=6.0)
 
@@ -56,9 +58,9 @@ def test_a_speed_is_measured_in_some_seconds_whatever_the_model(speed, a_token, 
 
 
 @pytest.mark.parametrize(("fixed", "a_token"), [(0.1, 0.5), (3.1, 1e-4)])
-def test_a_speed_that_cannot_be_known_is_none(speed, fixed: float, a_token: float) -> None:
+def test_a_speed_that_cannot_be_known_is_zero(speed, fixed: float, a_token: float) -> None:
     """A few tokens take longer than half of the time that there is."""
-    assert speed(_Clock(fixed, a_token)) is None
+    assert speed(_Clock(fixed, a_token)) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -67,4 +69,4 @@ def test_a_speed_that_cannot_be_known_is_none(speed, fixed: float, a_token: floa
 )
 def test_bf16_needs_a_processor_with_its_products(monkeypatch, capabilities, has_bf16) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    assert engines.fast_precisions() == ["fp32", *(["bf16"] if has_bf16 else [])]
+    assert processor.fast_precisions() == ["fp32", *(["bf16"] if has_bf16 else [])]

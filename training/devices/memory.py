@@ -14,6 +14,9 @@ LONGEST_EAGER = 512
 """Eager attention is faster on a CPU up to this sequence length; of longer ones its (T, T) scores take the memory."""
 LARGEST_LOGITS = 2**32
 """Bytes of logits above which a CPU computes them in chunks, which have .7 to .8 times the speed."""
+COMPILING_PAYS = 5e12
+"""FLOPs of training for each thread of a CPU from which compiling pays: 100 s at the 50 to 70 GFLOP/s of small models
+without it. It takes 20 to 45 s a shape on a slow core, and makes each step 1.15 to 2 times as fast."""
 GRAPHED_FLOPS = 1e12
 """FLOPs of a layer's work on a micro-batch up to which launching it takes a GPU longer than computing it: an H200
 computed 4e14 a second, and was given the operations of a layer in 2.6 to 3.7 ms."""
@@ -135,6 +138,19 @@ def plain_engine(spec: RunSpec, batch: int, *, gpu: bool) -> str:
     return "eager" if spec.sequence_length <= LONGEST_EAGER else "sdpa"
 
 
+def auto_engine(spec: RunSpec, parallel: Parallel, batch: int, *, gpu: bool, flops: float = 0.0) -> str:
+    """The engine of a shape by engine=auto, by the FLOPs of all its runs that a thread of a CPU can compile for.
+
+    Layers are compiled on a GPU, and code on a CPU where that pays; a sharded model never is.
+    """
+    plain = plain_engine(spec, batch, gpu=gpu)
+    if parallel.kind in SHARDED:
+        return plain
+    if gpu:
+        return "sdpa-compiled"
+    return f"{plain}-compiled" if flops > COMPILING_PAYS and "-" not in plain else plain
+
+
 def most_graphed(spec: RunSpec, parallel: Parallel) -> float:
     """Sequences of the largest micro-batch that a GPU replays as CUDA graphs; 0: none (`training.devices.graphed`)."""
     sizes = _sizes(spec.model)
@@ -160,11 +176,8 @@ def fitted(
     for checkpointing in (False, True) if asked is None else (asked,):
         how = replace(parallel, activation_checkpointing=checkpointing)
         for size in [given] if given and not most else sizes:
-            of_size = engine
-            if engine == "auto":
-                # On a CPU compiling has to pay, and keeps less if it does.
-                compiled = gpu and parallel.kind not in SHARDED
-                of_size = "sdpa-compiled" if compiled else plain_engine(spec, size, gpu=gpu)
+            # On a CPU as if nothing were compiled, which keeps less.
+            of_size = auto_engine(spec, parallel, size, gpu=gpu) if engine == "auto" else engine
             memory = memory_of(spec, how, size, of_size, gpu=gpu)
             room = limit is None or memory is None or memory.of_process(gpu=gpu) <= limit
             fits.append(Fitted(size, checkpointing, memory, room))

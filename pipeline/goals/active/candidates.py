@@ -9,8 +9,7 @@ from statistics import fmean
 import pandas as pd
 
 from pipeline.goals.active.history import ChosenRun
-from pipeline.plan.cost import run_flops, run_seconds
-from pipeline.plan.duration import START_SECONDS
+from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
 from pipeline.plan.runs import branch_run, continual_run, grid_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import candidate_peaks, candidate_steps, is_active, peak_of, rest_of_schedule, with_peak
@@ -300,4 +299,4 @@ def cost_of(context: Context, run: PlannedRun, pretrained: Collection[str]) -> f
 
 def _is_measured(context: Context) -> bool:
     """Whether `prepare` has measured the speed of every model."""
-    return context.machine is not None and context.models.keys() <= context.machine.speeds.keys()
+    return context.machine is not None and all(map(context.machine.speeds.get, context.models))

@@ -8,8 +8,7 @@ from fitting import LAWS
 from fitting.law_average import laws_that_count
 from fitting.uncertainty.horizon import half_width, kind_of
 from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
-from pipeline.plan.cost import run_flops, run_seconds
-from pipeline.plan.duration import START_SECONDS
+from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
 from pipeline.plan.processes import gpus, workers
 from pipeline.question.design import candidate_steps, is_active
 from pipeline.question.phases import pieces

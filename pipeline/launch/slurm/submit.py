@@ -21,7 +21,6 @@ from pipeline.launch.slurm.arrays import dependency, submit_runs
 from pipeline.launch.slurm.client import SchedulerError
 from pipeline.launch.slurm.jobs import DryRun, Job, Submission, read_jobs, submitting, write_jobs
 from pipeline.launch.slurm.script import driver_script, prepare_script, train_script
-from pipeline.plan.machine import needs_measurement
 from pipeline.plan.memory import node_memory
 from pipeline.plan.prepared_corpora import begin_corpora
 from pipeline.study.context import Context
@@ -127,7 +126,7 @@ def submit_preparation(context: Context, console: Console) -> Exit | None:
     study, question = context.study, context.question
     count = question.launcher.slurm.prepare_tasks
     if not count or not (folders := begin_corpora(question, console.print)):
-        needs_measurement(context)  # Refuses a precision that cannot be chosen here before hours of tokenising.
+        context.chooses_precision()  # Refuses one that cannot be chosen here before hours of tokenising.
         return None
 
     def script_of(job: Job) -> str:

@@ -32,7 +32,7 @@ def test_a_single_run_counts_the_tokens_of_all_runs_of_its_shape(tmp_path: Path,
         assert work.work(study, question, stop, only=first.name) == Exit.RUN_ME_AGAIN
     same = [run.spec.tokens for run in plan if run.spec.model == first.spec.model]
     assert len(same) > 1
-    assert arguments["tokens_ahead"] == sum(same)
+    assert arguments["tokens_of_shape"] == sum(same)
 
 
 def test_the_next_runs_follow_their_parents(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import signal
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +12,8 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
-from pipeline.plan.cost import costs, run_seconds
-from pipeline.plan.duration import START_SECONDS, speed_of, wall_seconds
+from pipeline.plan.cost import START_SECONDS, costs, run_seconds
+from pipeline.plan.duration import speed_of, wall_seconds
 from pipeline.plan.machine import measure_machine
 from pipeline.plan.processes import Gpu
 from pipeline.plan.runs import estimate, planned_runs
@@ -23,7 +25,8 @@ from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml
 from tests.pipeline.small import small_words
 from training.engines import choose_engine
 from training.evaluation_steps import evaluation_steps
-from training.spec import Execution, Parallel, RunSpec
+from training.spec import Execution, Parallel
+from training.stop import started_quietly
 
 WORDS = ["experiment=quickstart", "mixture=ratios", "ladder=[qwen2-0.05m,qwen2-0.15m]"]
 
@@ -69,24 +72,21 @@ def test_runs_that_are_done_say_how_fast_others_of_their_shape_are(tmp_path: Pat
     assert speed(next(planned for planned in plan if planned.model == "qwen2-0.15m")) == Speed(100, 300)
 
 
-def test_the_first_run_of_a_shape_chooses_its_engine_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def chosen(folder: str, tokens_ahead: int = 0, execution: Execution = Execution(), **options: str) -> str:  # noqa: B008
-        return choose_engine(spec, execution, tmp_path / folder, tokens_ahead, **options)
-
+def test_the_runs_of_a_shape_choose_its_engine_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/g++")
-    spec = dataclasses.replace(planned(tmp_path, *ONE_MODEL)[2][0].spec, steps=1)
+    spec, auto, sharded = dataclasses.replace(planned(tmp_path, *ONE_MODEL)[2][0].spec, steps=1), Execution(), "fsdp2"
     # Compiling takes longer than a run of some seconds. Of this shape 1e7 tokens are some 200 s of a thread.
-    assert chosen("few") == "eager"
-    assert chosen("many", 10**7) == chosen("many") == "eager-compiled"
-    assert chosen("two threads", 10**7, Execution(threads=2)) == "eager"
-    # A shape whose short runs came first is compiled once long ones follow; a run that is resumed goes on as it began.
-    assert chosen("few", 10**7) == chosen("few") == "eager-compiled"
-    assert chosen("few", begun="eager") == "eager"
+    assert choose_engine(spec, auto) == "eager"
+    assert choose_engine(spec, auto, 10**7) == "eager-compiled"
+    assert choose_engine(spec, Execution(threads=2), 10**7) == "eager"
+    # A run that is resumed goes on as it began, unless several processes share the model by now.
+    assert choose_engine(spec, auto, 10**7, begun="eager") == "eager"
+    two = Execution(parallel=Parallel(sharded, 2))
+    assert choose_engine(spec, two, 10**7, begun="eager-compiled") == "eager"
     # Without a compiler, or of sharded models, nothing is compiled.
+    assert choose_engine(dataclasses.replace(spec, sequence_length=1024), two, 10**7) == "sdpa"
     monkeypatch.setattr("shutil.which", lambda _: None)
-    assert chosen("no compiler", 10**7) == "eager"
-    spec = dataclasses.replace(spec, sequence_length=1024)
-    assert chosen("sharded", 10**7, Execution(parallel=Parallel("fsdp2", 2))) == "sdpa"
+    assert choose_engine(spec, auto, 10**7) == "eager"
 
 
 ONE_MODEL = ["ladder=[]", "model=qwen2-0.05m", "mixture.domain_ratio=[0.25,0.5,1]", "launcher.workers=2"]
@@ -118,12 +118,12 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each precision was measured; bf16 has twice the speed of fp32."""
     asked = Counter[str]()
 
-    def measured_speed(spec: RunSpec, *_: object) -> float:
-        asked[spec.precision] += 1
-        return {"fp32": 10.2, "bf16": 20.0}[spec.precision]
+    def process_speed(*arguments: object) -> float:
+        asked[precision := str(arguments[-1])] += 1
+        return {"fp32": 10.2, "bf16": 20.0}[precision]
 
-    monkeypatch.setattr("training.timing.measured_speed", measured_speed)
-    monkeypatch.setattr("training.engines.fast_precisions", lambda: ["fp32", "bf16"])
+    monkeypatch.setattr("pipeline.plan.machine._process_speed", process_speed)
+    monkeypatch.setattr("training.devices.processor.fast_precisions", lambda: ["fp32", "bf16"])
     return asked
 
 
@@ -185,12 +185,26 @@ def test_a_machine_is_measured_again_where_that_is_asked_for(tmp_path, measured:
     assert "remeasure: false" in question_yaml(read_question([*WORDS, "remeasure=true"]))
 
 
-def test_a_model_that_memory_does_not_hold_is_not_measured(tmp_path, measured: Counter[str], monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.plan.machine._BYTES_A_PARAMETER", 10**12)
-    precision, machine = measure(tmp_path, "precision=fp32")
+def killed(*_: object) -> float:
+    """In place of `measured_speed`, in a process of its own: what happens when memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("words", "counted"), [(["launcher.device_memory=0.001"], 0), pytest.param([], 1, marks=pytest.mark.slow)]
+)
+def test_a_model_that_memory_does_not_hold_has_no_speed(words: list[str], counted: int, tmp_path, monkeypatch) -> None:
+    started: list[int] = []
+    monkeypatch.setattr("training.timing.measured_speed", killed)
+    monkeypatch.setattr("pipeline.plan.machine.started_quietly", lambda: started.append(1) or started_quietly())
+    precision, machine = measure(tmp_path, *ONE_MODEL[:2], "precision=fp32", *words)
     assert machine is not None
-    assert (precision, machine.speeds, machine.measured) == ("fp32", {}, {"fp32": 0})
-    assert not measured
+    assert (precision, machine.speeds, machine.measured) == ("fp32", {"qwen2-0.05m": None}, {"fp32": 0})
+    assert len(started) == counted
+    # It is not measured again, unless that is asked for.
+    assert measure(tmp_path, *ONE_MODEL[:2], "precision=fp32", *words) == (precision, machine)
+    assert len(started) == counted
 
 
 @pytest.mark.parametrize(("busy", "count"), [(80.0, 1), (20.0, 0)])
@@ -202,21 +216,23 @@ def test_a_busy_machine_is_said(busy: float, count: int, tmp_path, measured: Cou
     assert sum(line.startswith("this machine is busy, 80% of its cores: ") for line in lines) == count
 
 
-@pytest.mark.parametrize(("fp32", "bf16", "chosen"), [(30.0, 20.0, "fp32"), (30.0, None, "bf16"), (None, None, "bf16")])
+@pytest.mark.parametrize(("fp32", "bf16", "chosen"), [(30.0, 20.0, "fp32"), (30.0, 0.0, "bf16"), (0.0, 0.0, "bf16")])
 def test_two_measured_speeds_overrule_what_the_processor_has(
-    fp32: float | None, bf16: float | None, chosen: str, tmp_path: Path, measured: Counter[str], monkeypatch
+    fp32: float, bf16: float, chosen: str, tmp_path: Path, measured: Counter[str], monkeypatch
 ) -> None:
-    monkeypatch.setattr("training.timing.measured_speed", lambda spec, *_: {"fp32": fp32, "bf16": bf16}[spec.precision])
+    speeds = {"fp32": fp32, "bf16": bf16}
+    monkeypatch.setattr("pipeline.plan.machine._process_speed", lambda *arguments: speeds[arguments[-1]])
     precision, machine = measure(tmp_path, "precision=auto")
     assert machine
-    assert (precision, machine.measured) == (chosen, {"fp32": round(fp32 or 0), "bf16": round(bf16 or 0)})
-    assert {*machine.speeds} == ({"qwen2-0.05m", "qwen2-0.15m", "qwen2-0.7m"} if chosen == "fp32" else set())
+    assert (precision, machine.measured) == (chosen, {name: round(speed) for name, speed in speeds.items()})
+    speed = Speed(30, 90) if chosen == "fp32" else None
+    assert machine.speeds == dict.fromkeys(["qwen2-0.05m", "qwen2-0.15m", "qwen2-0.7m"], speed)
 
 
 def test_bf16_is_not_measured_where_the_processor_lacks_its_products(
     tmp_path: Path, measured: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.engines.fast_precisions", lambda: ["fp32"])
+    monkeypatch.setattr("training.devices.processor.fast_precisions", lambda: ["fp32"])
     precision, machine = measure(tmp_path, "precision=auto")
     assert (precision, machine and machine.measured) == ("fp32", {"fp32": 10, "bf16": 0})
     # It was chosen, and stays.
@@ -249,8 +265,8 @@ def test_prepare_measures_every_model_in_as_many_processes_as_workers(texts: Pat
     assert set(machine.speeds) == {"qwen2-0.05m", "qwen2-0.15m"}
     # Of the target, by precision; its speed is the faster one.
     assert set(machine.measured) == {"fp32", "bf16"}
-    assert (
-        machine.speeds["qwen2-0.15m"].training == machine.measured[machine.precision] == max(machine.measured.values())
-    )
+    speed = machine.speeds["qwen2-0.15m"]
+    assert speed
+    assert speed.training == machine.measured[machine.precision] == max(machine.measured.values())
     # A forward pass is a part of a step.
-    assert all(speed.evaluation > speed.training for speed in machine.speeds.values())
+    assert all(speed and speed.evaluation > speed.training for speed in machine.speeds.values())

@@ -309,7 +309,7 @@ def test_a_run_that_runs_out_of_memory_goes_on_with_a_smaller_micro_batch(spec, 
     assert 1 <= record["micro_batch"] <= 256
     assert (tmp_path / "run" / "DONE").exists()
     assert losses_of(tmp_path / "run") == pytest.approx(losses_of(expected), abs=1e-6)
-    (kept,) = (tmp_path / "run" / "engines").glob("memory-*.json")
+    (kept,) = (tmp_path / "run" / "memory").glob("*.json")
     # Another run of the shape begins with it.
     assert within_memory(spec, Execution(engine="eager"), kept).micro_batch == record["micro_batch"]
 

@@ -22,8 +22,7 @@ from pipeline.goals.active.history import BUDGET, CANDIDATES, ChosenRun, history
 from pipeline.goals.active.rounds import chosen_runs, design_runs, first_round, next_round
 from pipeline.goals.ratio.answering_laws import with_tried_peaks
 from pipeline.goals.registry import goal_of, read_question
-from pipeline.plan.cost import run_flops, run_seconds
-from pipeline.plan.duration import START_SECONDS
+from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
 from pipeline.plan.kept_steps import kept_steps
 from pipeline.plan.runs import continual_run, estimate, planned_runs, pretraining_runs
 from pipeline.question.messages import ConfigError
