@@ -82,7 +82,7 @@ def plan(context: Context, console: Console) -> Exit:
     notes = goal.plan_notes(context, runs)
     print_items([*question.rehearsal_changes, *same_texts(question), *notes.asked], console)
     console.print(cost_table(context, runs))
-    notes_on_cost = (of(runs, question) for of in (cost.evaluation_note, cost.variant_note))
+    notes_on_cost = (of(runs, question) for of in (cost.evaluation_note, cost.variant_note, cost.gpu_note))
     for note in filter(None, (*notes_on_cost, *memory_lines(question, runs), *_notes_on_text(context))):
         console.print(note, highlight=False, soft_wrap=True)
     if missing:

@@ -25,6 +25,8 @@ _LAYER_LAUNCH, _LAYER_REPLAY = 3e-3, 4.5e-4
 """Least seconds of a layer's work on a micro-batch: that a core launches, and of a CUDA graph (docs/performance.md)."""
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 """What configurations of transformers call the number of layers."""
+_LARGE = 50_000_000
+"""Non-embedding parameters from which a run on cores takes hours."""
 _STATES_IN_TRAINING = 3
 """The two newest, and the one that is being written."""
 
@@ -165,6 +167,18 @@ def variant_note(runs: Sequence[PlannedRun], question: Question) -> str:
     if not same:
         return ""
     return f"variants: nothing is trained for {', '.join(same)}: each run is one of the question or of another variant"
+
+
+def gpu_note(runs: Sequence[PlannedRun], question: Question) -> str:
+    """A line on runs of a large model in jobs for which nobody has said whether they get GPUs; else empty."""
+    launcher = question.launcher
+    sizes = {run.model: model_size(run.spec.model, run.spec.sequence_length) for run in runs}
+    large = [name for name, size in sizes.items() if size.non_embedding >= _LARGE]
+    if not large or not launcher.elsewhere or launcher.slurm.has_gpus or launcher.slurm.gpus is not None:
+        return ""
+    cores = launcher.slurm.cpus or launcher.threads
+    each = f"each run of {', '.join(large)} trains on {cores} core{'s' * (cores > 1)}"
+    return f"note: no GPUs are asked for, {each}; launcher.slurm.gpus=1 asks for one, launcher.slurm.gpus=0 for none"
 
 
 def _evaluated(spec: RunSpec) -> int:

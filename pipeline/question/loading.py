@@ -344,7 +344,9 @@ def _override(stored: Any, word: str) -> None:
     if key == "law":
         stored.law = law_sections(value)
         return
-    if key != "goal" and is_group(key):
+    if key in kinds() and key != "goal":
+        key = f"{key}.kind"  # The word says nothing more, as for Hydra.
+    elif key != "goal" and is_group(key):
         problem = f"{key}: a group; an existing study takes law=[...], goal=... and single keys"
         raise ConfigError([f"{problem}, like goal.tolerance=0.05"])
     OmegaConf.update(

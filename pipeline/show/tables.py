@@ -16,7 +16,7 @@ from pipeline.show.table import Table
 from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, PredictedLoss, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, PlannedRun
-from pipeline.study.number_format import domain_ratio_of, duration, laws_used, percent, quantity, weights_used
+from pipeline.study.number_format import cost_in, domain_ratio_of, duration, laws_used, percent, quantity, weights_used
 
 SPLITS = {
     "size": "the largest size",
@@ -46,8 +46,8 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
 
     def time(seconds: float | None, without_speed: float | None) -> str:
         if seconds is not None:
-            return f"{seconds / 3600:.2g} GPU-h" if in_gpu_hours else duration(seconds)
-        return "?" if without_speed is None else f"{without_speed / 3600:.2g} GPU-h*"
+            return f"{cost_in('GPU-h', seconds / 3600)} GPU-h" if in_gpu_hours else duration(seconds)
+        return "?" if without_speed is None else f"{cost_in('GPU-h', without_speed / 3600)} GPU-h*"
 
     peaks = [group.memory for group in groups]
     peaks = [None if peak is None else _bytes(peak) for peak in [*peaks, max(filter(None, peaks), default=None)]]

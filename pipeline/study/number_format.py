@@ -83,6 +83,16 @@ def quantity(count: float) -> str:
     return f"{count:.3g}"
 
 
+def cost_in(unit: str, cost: float) -> str:
+    """The digits of a cost, two of them; of hours without an exponent.
+
+    >>> cost_in("device-hours", 484.0), cost_in("GPU-h", 0.0162), cost_in("FLOPs", 2.24e15)
+    ('480', '0.016', '2.2e+15')
+    """
+    digits = f"{cost:.2g}"
+    return f"{float(digits):,.10g}" if unit in ("device-hours", "GPU-h") else digits
+
+
 def duration(seconds: float) -> str:
     """A time in the unit that suits it.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pipeline.study.artifacts import Number, Ratio, Steps
 from pipeline.study.folder import Study, StudyError
+from pipeline.study.number_format import cost_in
 from training.durable import adapter, as_counted_lines, first_problem, read_counted_lines, write_whole
 
 SCHEMA = 1
@@ -91,9 +92,9 @@ class DesignRound:
                 half = f"half of its 90% interval{' by the posterior' if self.more else ''}"
                 known += f", {half} {min(self.half_width, _WIDEST):.3f} ({asked})"
         # The budget holds for the rounds that follow by themselves alone.
-        limit = "" if self.more else f" of at most {self.budget:.2g}"
+        limit = "" if self.more else f" of at most {cost_in(self.unit, self.budget)}"
         speed = " at the speed that prepare measured" * (self.unit == "device-hours")
-        cost = f"{self.spent:.2g}{limit} {self.unit} so far{speed}"
+        cost = f"{cost_in(self.unit, self.spent)}{limit} {self.unit} so far{speed}"
         if self.stop:
             rounds = self.round - 1
             return f"after {rounds} round{'s' * (rounds != 1)}: {cost}; {known}; {self.stop}"

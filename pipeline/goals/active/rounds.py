@@ -58,6 +58,7 @@ from pipeline.study.context import Context
 from pipeline.study.earlier import with_earlier
 from pipeline.study.fitted_points import are_all_fitted, open_columns, selected
 from pipeline.study.folder import PlannedRun, StudyError
+from pipeline.study.number_format import cost_in
 
 Recommended = Callable[[], tuple[float, float] | None]
 """Domain ratio and half-width of its 90% interval, as `cptlaw recommend` gives them; None: there is no answer."""
@@ -222,14 +223,15 @@ def plan_lines(context: Context) -> list[str]:
     """What an active design costs at most, and when it stops."""
     question, chosen, unit_ = context.question, chosen_runs(context), context.once(unit)
     count = sum(one.trains for one in chosen.rounds)
-    begun = f"{count} round{'s' * (count > 1)} of runs so far, {chosen.spent:.2g} {unit_}" if count else "first round"
+    spent = f"{cost_in(unit_, chosen.spent)} {unit_}"
+    begun = f"{count} round{'s' * (count > 1)} of runs so far, {spent}" if count else "first round"
     if chosen.rounds and _has_ended(context, chosen.rounds[-1]):
         return [f"{begun}; no more follow: {chosen.rounds[-1].stop} (design.tolerance={question.design.tolerance:g})"]
     if chosen.rounds and chosen.spent >= context.once(budget):
-        return [f"{begun}; no more follow: the budget of {context.once(budget):.2g} {unit_} is spent"]
+        return [f"{begun}; no more follow: the budget of {cost_in(unit_, context.once(budget))} {unit_} is spent"]
     beside = "" if question.model.path else " beside the target's pre-training"
     known = f"more rounds follow until the domain ratio is known within design.tolerance={question.design.tolerance:g}"
-    return [f"{begun}; {known}, at most {context.once(budget):.2g} {unit_}{beside}"]
+    return [f"{begun}; {known}, at most {cost_in(unit_, context.once(budget))} {unit_}{beside}"]
 
 
 def _has_ended(context: Context, last: DesignRound) -> bool:

@@ -16,7 +16,7 @@ from pipeline.question.presets import HUB, models
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, PlannedRun
-from pipeline.study.number_format import duration, quantity
+from pipeline.study.number_format import cost_in, duration, quantity
 from training.schedule import learning_rates
 
 FEW_STEPS = 40
@@ -63,7 +63,7 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         f"the runs for the fit cost {at_most}{_times(of_fit / cost)} that run, by {by}{beside}; {confirming}",
     ]
     if together > of_fit:
-        hours = f", {together:.2g} device-hours" if context.once(unit) == "device-hours" else ""
+        hours = f", {cost_in('device-hours', together)} device-hours" if context.once(unit) == "device-hours" else ""
         lines.append(f"all together {at_most}{_times(together / cost)} that run{hours}")
     if parent and (published := HUB.get(model)):
         untrained = f"note: {model} is the shape of {published} without its weights, pre-trained here on "

@@ -21,6 +21,7 @@ from pipeline.launch.slurm.arrays import dependency, submit_runs
 from pipeline.launch.slurm.client import SchedulerError
 from pipeline.launch.slurm.jobs import DryRun, Job, Submission, read_jobs, submitting, write_jobs
 from pipeline.launch.slurm.script import driver_script, prepare_script, train_script
+from pipeline.plan.cost import gpu_note
 from pipeline.plan.memory import node_memory
 from pipeline.plan.prepared_corpora import begin_corpora
 from pipeline.study.context import Context
@@ -70,6 +71,8 @@ def show(context: Context, plan: Sequence[PlannedRun], console: Console) -> Exit
     _send_all(context, plan, DryRun(context, functools.partial(_script, context, plan), console))
     line = "the job continue submits the runs that follow from results, those that confirm the answer among them"
     console.print(f"{line}, and behind them another such job", soft_wrap=True)
+    if note := gpu_note(plan, context.question):
+        console.print(note, highlight=False, soft_wrap=True)
     return Exit.DONE
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from pipeline.goals.registry import read_question
 from pipeline.launch.launcher import launch
 from pipeline.launch.local import train_locally
-from pipeline.plan.cost import _least_step_seconds, costs
+from pipeline.plan.cost import _least_step_seconds, costs, gpu_note
 from pipeline.plan.memory import all_fit, check_memory, fitted_run, memory_lines
 from pipeline.plan.processes import MEMORY, free_gpus, gpus, process_memory, runs_on_device, visible_gpus, workers
 from pipeline.plan.runs import estimate, planned_runs
@@ -174,11 +174,25 @@ def test_gpu_hours_of_a_known_speed_are_shared_by_the_runs_of_a_gpu(tmp_path: Pa
     assert ". Time: at the speed of runs that are done, 4 at once on a GPU. Memory" in note
 
 
+def test_large_models_in_jobs_without_gpus_are_noted() -> None:
+    def note(*words: str) -> str:
+        question, runs = _large("launcher=slurm", *words)
+        return gpu_note(runs, question)
+
+    asked = "launcher.slurm.gpus=1 asks for one, launcher.slurm.gpus=0 for none"
+    each = "each run of qwen2.5-0.5b trains on 3 cores"
+    assert note("model=qwen2.5-0.5b", "launcher.slurm.cpus=3") == f"note: no GPUs are asked for, {each}; {asked}"
+    assert not note("model=qwen2-0.7m")
+    for word in ("launcher.slurm.gpus=1", "launcher.slurm.gpus=0", "launcher.slurm.extra=['--gres=gpu:1']"):
+        assert not note("model=qwen2.5-0.5b", word)
+    assert not note("model=qwen2.5-0.5b", "launcher=local")
+
+
 def test_the_cost_of_rounds_so_far_is_not_that_of_all(tmp_path: Path) -> None:
     question, study, plan = planned(tmp_path, *ONE_MODEL)
     assert cost_table(Context(question, study), plan).title == ""
     in_rounds = read_question(["experiment=quickstart", "ladder=[]", "mixture=chosen"])
-    assert cost_table(Context(in_rounds, study), plan).title.endswith("so far; more rounds may follow")
+    assert cost_table(Context(in_rounds, study), plan).title == "the runs that are chosen so far"
 
 
 def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:
