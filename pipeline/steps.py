@@ -70,14 +70,14 @@ def prepare(context: Context, console: Console) -> Exit:
 
 
 def plan(context: Context, console: Console) -> Exit:
-    """Write plan.jsonl and print its cost; before prepare print the cost only."""
+    """Write plan.jsonl and print its cost; before prepare, and in a dry run, print the cost only."""
     question, study, goal = context.question, context.study, goal_of(context.question)
     if prepared := context.is_prepared:
         _refuse_changed_text(context)
     else:
         sources_of(question)  # Refuses a path that does not exist.
     context, runs, missing = planned_or_estimated(context)
-    if not missing:
+    if not (missing or question.dry_run):
         print_items(write_plan(context, runs), console)
     notes = goal.plan_notes(context, runs)
     print_items([*question.rehearsal_changes, *same_texts(question), *notes.asked], console)
@@ -90,7 +90,8 @@ def plan(context: Context, console: Console) -> Exit:
         print_items([line, *(() if prepared else generation_lines(question))], console)
     else:
         done = sum(study.state(run) == "done" for run in runs)
-        console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
+        where = "a dry run: nothing is written" if question.dry_run else f"written to {study.plan_file}"
+        console.print(f"{len(runs)} runs, {done} of them done already; {where}", highlight=False)
     print_items(shown(notes), console)
     # Such runs would not be trained. An estimate says a cost, perhaps of another machine.
     left = [run for run in runs if study.state(run) != "done"]
@@ -315,6 +316,8 @@ def go_on(question: Question, console: Console) -> Exit:
     """
     start, context = time.perf_counter(), context_of(question)
     shared = [name for name in next_steps(context) if not STEPS[name].of_answer]
+    if question.dry_run:
+        shared = [name for name in shared if name != "collect"]
     for name in shared:
         _print_rule(name, start, console)
         ended = {run.name for run in context.fresh().plan if context.study.state(run) != "open"}
@@ -324,6 +327,8 @@ def go_on(question: Question, console: Console) -> Exit:
         # Short runs may have ended since they were queued: the job behind them goes on all the same.
         if name == "train" and question.launcher.elsewhere and {run.name for run in context.fresh().plan} - ended:
             return code
+    if question.dry_run:
+        return Exit.DONE  # The steps that are left read losses, or queue runs.
     codes: list[Exit] = []
     errors: list[Exception] = []
     for single in answered_questions(question):

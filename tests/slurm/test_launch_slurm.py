@@ -344,6 +344,19 @@ def test_a_dry_run_prints_everything_and_writes_nothing(words, study, slurm, cap
     assert not study.folder.exists()
 
 
+def test_a_dry_run_of_all_steps_leaves_a_study_as_it_was(words, study, slurm, capsys) -> None:
+    local = [word for word in words if word != "launcher=slurm"]
+    assert run(["plan", *local]) == 0
+    kept = [(study.folder / name).read_bytes() for name in ("study.yaml", "plan.jsonl")]
+    capsys.readouterr()
+    assert run(["quickstart", *words, "goal.tolerance=0.4", "dry_run=true"]) == 0
+    out = capsys.readouterr().out
+    assert "$ sbatch --parsable " in out
+    assert "a dry run: nothing is written" in " ".join(out.split())
+    assert [(study.folder / name).read_bytes() for name in ("study.yaml", "plan.jsonl")] == kept
+    assert slurm.jobs() == []
+
+
 def test_no_shell_interprets_the_name_of_a_folder(slurm, prepared, tmp_path) -> None:
     hostile = tmp_path / 'it\'s $(touch evil) `touch evil`\n#SBATCH --evil; %j "x"' / "small"
     assert run(["plan", *prepared, f"studies={tmp_path / 'plain'}"]) == 0
