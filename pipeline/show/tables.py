@@ -36,8 +36,9 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
     question = context.question
     count, groups = workers(question), costs(runs, speed_of(context, runs), question)
     launcher, sharing = question.launcher, runs_on_device(question)
-    if in_gpu_hours := launcher.elsewhere and launcher.slurm.has_gpus:
-        gpus_a_run = question.parallel.processes / sharing
+    in_gpu_hours = launcher.elsewhere and launcher.slurm.has_gpus
+    if launcher.elsewhere:
+        gpus_a_run = question.parallel.processes / sharing if in_gpu_hours else 1.0
         times = _with_known_total([group.seconds and group.seconds * gpus_a_run for group in groups])
     else:
         times = [group.seconds and group.seconds / min(count, group.runs) for group in groups]
@@ -60,8 +61,10 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
         f"Time of a row: its runs over {count} workers of {launcher.threads} thread, at the speed measured here; all: "
         "a simulated end, with starts and waits, so rows do not sum to it"
     )
-    if in_gpu_hours:
-        how = "Time: at the speed of runs that are done" + (f", {sharing} at once on a GPU" if sharing > 1 else "")
+    if launcher.elsewhere:
+        prepared = f" or that prepare measured on {context.machine.device}" if context.machine else ""
+        how = f"Time: one run after the other, at the speed of runs that are done{prepared}"
+        how += f", {sharing} at once on a GPU" if in_gpu_hours and sharing > 1 else ""
     note = f"N: non-embedding parameters. {how}. Memory: peak of a process. Disk: while training"
     if None in times[:-1] and not launcher.elsewhere:
         why = (

@@ -224,7 +224,8 @@ def plan_lines(context: Context) -> list[str]:
     question, chosen, unit_ = context.question, chosen_runs(context), context.once(unit)
     count = sum(one.trains for one in chosen.rounds)
     spent = f"{cost_in(unit_, chosen.spent)} {unit_}"
-    begun = f"{count} round{'s' * (count > 1)} of runs so far, {spent}" if count else "first round"
+    at_once = f", of up to {question.launcher.at_once} runs side by side" * bool(question.launcher.at_once)
+    begun = f"{count} round{'s' * (count > 1)} of runs so far, {spent}" if count else f"first round{at_once}"
     if chosen.rounds and _has_ended(context, chosen.rounds[-1]):
         return [f"{begun}; no more follow: {chosen.rounds[-1].stop} (design.tolerance={question.design.tolerance:g})"]
     if chosen.rounds and chosen.spent >= context.once(budget):

@@ -171,7 +171,8 @@ def test_gpu_hours_of_a_known_speed_are_shared_by_the_runs_of_a_gpu(tmp_path: Pa
     shared, note = times("launcher.runs_per_device=4")
     hours = [[float(cell.removesuffix(" GPU-h")) for cell in cells] for cells in (alone, shared)]
     assert [one / other for one, other in zip(*hours, strict=True)] == pytest.approx([4.0] * len(alone), rel=0.1)
-    assert ". Time: at the speed of runs that are done, 4 at once on a GPU. Memory" in note
+    timed = "at the speed of runs that are done or that prepare measured on H100, 4 at once on a GPU"
+    assert f". Time: one run after the other, {timed}. Memory" in note
 
 
 def test_large_models_in_jobs_without_gpus_are_noted() -> None:
