@@ -22,8 +22,10 @@ HELP = f"""usage: cptlaw advise MODEL corpora.sources.domain.path=TEXT [corpora.
   key=value    keys of experiment=base-model; cptlaw plan --help all lists them
 
 It says what the model is, tokenises the corpora, chooses short runs of the model round by round, fits, recommends a
-domain ratio and a peak learning rate for a run of target.steps steps, trains that run to
-confirm it, and writes a report. Kill it at any moment and give the same command again.
+domain ratio and a peak learning rate for a run of target.steps steps, trains that run to confirm it where it has
+less than large.tokens (1e8: beyond, cptlaw follow reads the run's own log), and writes a report. Kill it at any moment
+and give the same command again. The cost alone, without the weights, of a hub name that cptlaw knows:
+cptlaw plan experiment=base-model model=hf model.path=Qwen/Qwen2.5-1.5B CORPORA
 
   cptlaw advise MODEL ... dry_run=true           stop before training: the model, the first runs, tokens, FLOPs, time
   cptlaw advise MODEL ... goal.tolerance=0.01    the general loss may increase by 1%; -0.05: it must fall by 5%

@@ -26,7 +26,7 @@ from pipeline.question.overrides import key_and_value
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
 from pipeline.steps import next_command
-from pipeline.study.artifacts import Recommendation
+from pipeline.study.artifacts import Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import StudyError
@@ -117,7 +117,10 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     third = [word for word in keys if word.startswith("third=")]
     question = question_of_study(Path(folders[0]), [word for word in keys if word not in (*own, *third)])
     context = context_of(question)
-    laws = answering_laws(context)
+    laws, answer = answering_laws(context), read_if_there(Recommendation, context.study)
+    has_peak = any(word.startswith("target.peak_learning_rate=") for word in keys)
+    if answer and answer.peak_learning_rate and not has_peak:
+        laws = laws.at_peak(answer.peak_learning_rate)
     target = find_target(laws.question, laws.points)
     peak = laws.question.target.peak_learning_rate
     run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens, peak {peak:g}"

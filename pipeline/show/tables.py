@@ -61,12 +61,14 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
         f"Time of a row: its runs over {count} workers of {launcher.threads} thread, at the speed measured here; all: "
         "a simulated end, with starts and waits, so rows do not sum to it"
     )
-    if launcher.elsewhere:
+    if any(assumed) and not any(group.seconds for group in groups):
+        how = "Time: one run after the other"
+    elif launcher.elsewhere:
         prepared = f" or that prepare measured on {context.machine.device}" if context.machine else ""
         how = f"Time: one run after the other, at the speed of runs that are done{prepared}"
         how += f", {sharing} at once on a GPU" if in_gpu_hours and sharing > 1 else ""
     note = f"N: non-embedding parameters. {how}. Memory: peak of a process. Disk: while training"
-    if None in times[:-1] and not launcher.elsewhere:
+    if None in times[:-1] and not (launcher.elsewhere or any(assumed)):
         why = (
             "a rehearsal is not measured" if question.rehearsal else "cptlaw prepare measures it, or the first runs do"
         )

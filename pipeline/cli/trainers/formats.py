@@ -69,6 +69,8 @@ def trl(plan: TrainingPlan) -> Config:
         "dataset_text_field": column,
         "max_length": plan.sequence_length,
         "packing": True,
+        # The default drops what a document has beyond max_length; this one joins documents and cuts, as cptlaw does.
+        "packing_strategy": "wrapped",
         **_trainer_arguments(plan),
     }
     parser = "fraction was read back by TRL 1.16.0; older releases may lack it"

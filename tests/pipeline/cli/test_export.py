@@ -61,7 +61,7 @@ DOCUMENTED = {
     # By TRL 1.16.0's TrlParser.
     "trl": (
         "https://huggingface.co/docs/trl/sft_trainer#trl.SFTConfig",
-        {"model_name_or_path", "datasets", "dataset_text_field", "max_length", "packing"} | TRAINER,
+        {"model_name_or_path", "datasets", "dataset_text_field", "max_length", "packing", "packing_strategy"} | TRAINER,
     ),
     # By axolotl 0.19.0's AxolotlInputConfig.
     "axolotl": (
