@@ -345,6 +345,8 @@ def _override(stored: Any, word: str) -> None:
         stored.law = law_sections(value)
         return
     if key in kinds() and key != "goal":
+        if value not in (words := [*kinds()[key]]):
+            raise ConfigError([unknown_choice(key, str(value), words)])
         key = f"{key}.kind"  # The word says nothing more, as for Hydra.
     elif key != "goal" and is_group(key):
         problem = f"{key}: a group; an existing study takes law=[...], goal=... and single keys"
