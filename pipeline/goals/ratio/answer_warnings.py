@@ -16,8 +16,10 @@ from pipeline.study.fitted_points import selected
 from pipeline.study.number_format import percent
 from training.schedule import learning_rates
 
+MISSED = "beside the answer"
+"""What a warning says of a run of the fit whose loss the laws miss, where it is the likest to the recommended run."""
 WEIGHTS = (
-    "do not say where the optimum", "end with a higher loss", "a spike", "beside the answer", "is flat",
+    "do not say where the optimum", "end with a higher loss", "a spike", MISSED, "is flat",
     "have failed|runs are failed", "no ratio is feasible",
     "runs only", "beyond the points", "could not be fitted|left out", "could be tested", "not done",
     "not in the average", "", "not identified|do not fix",
@@ -209,7 +211,7 @@ def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator
         predicted, low, high = laws.loss(target, str(corpus), float(near["ratio"]))
         if not low <= near["loss"] <= high:
             yield (
-                f"the loss on {corpus} beside the answer: a run of the fit at {percent(near['ratio'])} measured "
+                f"the loss on {corpus} {MISSED}: a run of the fit at {percent(near['ratio'])} measured "
                 f"{near['loss']:.4f}, where the laws predict {predicted:.4f} ({low:.4f} to {high:.4f})"
             )
 

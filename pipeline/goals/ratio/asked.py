@@ -1,6 +1,7 @@
 """The run that a question is about, and what the advice costs against it, before anything is trained."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from pipeline.question.design import candidate_steps, is_active
 from pipeline.question.phases import pieces
 from pipeline.question.presets import HUB, models
 from pipeline.question.schema import Question
+from pipeline.question.schema.training import ScheduleConfig
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, PlannedRun
 from pipeline.study.number_format import cost_in, duration, quantity
-from training.schedule import learning_rates
+from training.schedule import Piece, learning_rates
 
 FEW_STEPS = 40
 """Steps of the longest runs of the shortest study that predicted a longer run (docs/results/base-model-law)."""
@@ -128,3 +130,15 @@ def size_lines(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.0%} of" if ratio < 2 else f"{ratio:.3g} times"
+
+
+def pieces_as_given(schedule: ScheduleConfig) -> str:
+    """A schedule as an override gives it, without the keys that have their defaults.
+
+    >>> pieces_as_given(ScheduleConfig([Piece("linear", end=1.0, steps=10), Piece("cosine", end=0.1)]))
+    '[{shape:linear,end:1.0,steps:10},{shape:cosine,end:0.1}]'
+    """
+    default = asdict(Piece(""))
+    given = ({key: value for key, value in asdict(piece).items() if value != default[key]} for piece in schedule.pieces)
+    each = (",".join(f"{key}:{value}" for key, value in piece.items()) for piece in given)
+    return f"[{','.join(f'{{{piece}}}' for piece in each)}]"

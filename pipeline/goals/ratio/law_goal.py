@@ -6,7 +6,7 @@ import contextlib
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -21,7 +21,7 @@ from pipeline.goals.active.rounds import (
     plan_lines,
 )
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
-from pipeline.goals.ratio.answer_warnings import answer_warnings, beyond_runs, by_weight, domain_gain
+from pipeline.goals.ratio.answer_warnings import MISSED, answer_warnings, beyond_runs, by_weight, domain_gain
 from pipeline.goals.ratio.answering_laws import (
     CHANGE_LAW,
     AnsweringLaws,
@@ -30,13 +30,12 @@ from pipeline.goals.ratio.answering_laws import (
     change_lines,
     mixture_changes,
 )
-from pipeline.goals.ratio.asked import asked_lines, short_lines, size_lines
+from pipeline.goals.ratio.asked import asked_lines, pieces_as_given, short_lines, size_lines
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs, ratios, why_another_seed
 from pipeline.question.design import is_active, with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import describe_phases
 from pipeline.question.schema import Question
-from pipeline.question.schema.training import ScheduleConfig
 from pipeline.question.variants import variants
 from pipeline.study.artifacts import (
     Artifact,
@@ -58,7 +57,6 @@ from pipeline.study.fits import back_test, fit_all, keep_errors, trust
 from pipeline.study.fitted_points import are_all_fitted, first_mixture
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
 from pipeline.study.number_format import percent, weights_used
-from training.schedule import Piece
 
 
 class LawGoal(Goal):
@@ -130,6 +128,9 @@ class LawGoal(Goal):
         if not any(row.split == "ratio" for row in content.held_out):
             return None  # The law is not tested at a ratio that it was not fitted to: more ratios are needed.
         half_width = (content.high - content.low) / 2
+        if missed := [line for line in content.warnings if MISSED in line]:
+            log(f"{missed[0]}: the laws do not hold there yet, so that further runs are chosen")
+            return None
         if wide := self.too_wide(context.question, content):
             wide += beyond_runs(context, content.mixture[context.question.corpora.domain])
             ratio = f"by them half of the 90% interval of the domain ratio is {half_width:.3f} ({within})"
@@ -276,7 +277,7 @@ class LawGoal(Goal):
         if answer.asked:
             asked = (answer.asked, question.target)
             pairs["target.peak_learning_rate"] = tuple(of.peak_learning_rate for of in asked)
-            pairs["target.schedule.pieces"] = tuple(_pieces(of.schedule) for of in asked)
+            pairs["target.schedule.pieces"] = tuple(pieces_as_given(of.schedule) for of in asked)
         other = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
         sides = (" ".join(f"{key}={pair[side]}" for key, pair in other.items()) for side in (0, 1))
         return tuple(sides) if other else ()
@@ -347,18 +348,6 @@ class LawGoal(Goal):
     def confirm(self, context: Context, runs: list[PlannedRun]) -> Confirmation:
         collect(context.study, context.question.corpora.general)
         return compare(context.fresh(), runs, self.outcome)
-
-
-def _pieces(schedule: ScheduleConfig) -> str:
-    """A schedule as an override gives it, without the keys that have their defaults.
-
-    >>> _pieces(ScheduleConfig([Piece("linear", end=1.0, steps=10), Piece("cosine", end=0.1)]))
-    '[{shape:linear,end:1.0,steps:10},{shape:cosine,end:0.1}]'
-    """
-    default = asdict(Piece(""))
-    given = ({key: value for key, value in asdict(piece).items() if value != default[key]} for piece in schedule.pieces)
-    each = (",".join(f"{key}:{value}" for key, value in piece.items()) for piece in given)
-    return f"[{','.join(f'{{{piece}}}' for piece in each)}]"
 
 
 def _weight_lines(context: Context) -> Iterator[str]:

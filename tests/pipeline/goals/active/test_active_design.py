@@ -37,6 +37,7 @@ from pipeline.goals.active.rounds import (
     next_round,
     plan_lines,
 )
+from pipeline.goals.ratio import answer_warnings
 from pipeline.goals.ratio.confirm import Place, confirmation_runs
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.cost import run_flops
@@ -252,6 +253,12 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     assert f"half of the 90% interval of the domain ratio is {half_width:.3f} (design.tolerance=0.006)" in lines[-1]
     assert "keeps to goal.tolerance is not known yet: the loss may be anything; runs for the fit are" in lines[-1]
     assert lines[-1].endswith("cptlaw confirm measures the change")
+    # Nor is it known where the laws miss a run that was measured near it.
+    with monkeypatch.context() as patch:
+        missed = f"the loss on general {answer_warnings.MISSED}: a run of the fit at 90%"
+        patch.setattr(answer_warnings, "_missed", lambda *_: iter([missed]))
+        assert goal._recommended(context.fresh(), lines.append) is None
+    assert lines[-1] == f"{missed}: the laws do not hold there yet, so that further runs are chosen"
     law = {"dcpt": LawConfig(min_ratio=1.1)}
     assert goal._recommended(setting.asking(dataclasses.replace(question, law=law)), lines.append) is None
 
