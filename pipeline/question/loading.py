@@ -299,9 +299,12 @@ def _word_problems(word: str, error: Exception) -> list[str]:
         return [f"{key}: the list has no such element; give the whole list, {index[1]}=[...]"]
     if is_below_a_value(key):
         return [f"{key}: no such key{suggested_key(key)}"]
-    if isinstance(error, HydraException | OmegaConfBaseException):
-        return [_absent_name(key, one_line(error), getattr(error.__cause__ or error, "parent_node", None) or ())]
-    return [f"{word}: {one_line(error)}; an element of a list is KEY.0, KEY.1, ..., or give the whole list, KEY=[...]"]
+    line = one_line(error)
+    is_element = isinstance(error, ValueError) or "list index out of range" in line
+    if not is_element and isinstance(error, HydraException | OmegaConfBaseException):
+        return [_absent_name(key, line, getattr(error.__cause__ or error, "parent_node", None) or ())]
+    wrong = "no such element" if is_element else line
+    return [f"{word}: {wrong}; an element of a list is KEY.0, KEY.1, ..., or give the whole list, KEY=[...]"]
 
 
 def _absent_name(key: str, line: str, names: Iterable[str]) -> str:

@@ -113,6 +113,8 @@ OF_A_STUDY = {
     "parallel.processes=2": ["parallel.processes: 2 with parallel.kind=single; allowed: 1"],
     "continual.checkpoints.steps=[9999]": ["continual.checkpoints.steps: 9999 is not in the run"],
     "continual.schedule.pieces=[{shape: constant, start: 1.0, steps: 400}]": ["continual.schedule"],
+    "mixture.domain_ratio.x=3": ["mixture.domain_ratio.x=3: no such element; an element of a list is KEY.0"],
+    "design.ratios.77=0.3": ["design.ratios.77=0.3: no such element; an element of a list is KEY.0"],
     "continual.evaluation.policy=often": ["continual.evaluation.policy: 'often' is not a policy; allowed: dense"],
 }
 
