@@ -5,12 +5,16 @@ import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from fitting import effective_tokens
 from pipeline.question.design import is_active
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
-from pipeline.study.number_format import percent
+from pipeline.study.number_format import percent, quantity
 from training.corpora.manifest import PreparedCorpus
+
+FEW = 0.1
+"""A choice: part of the steps that were asked below which fewer steps are another question, and not proposed."""
 
 
 def supply_problems(runs: Sequence[PlannedRun], context: Context) -> Iterator[str]:
@@ -31,9 +35,12 @@ def supply_problems(runs: Sequence[PlannedRun], context: Context) -> Iterator[st
 
 
 def short_ratios(context: Context) -> Iterator[str]:
-    """A line for each corpus that the run asked about would read more than once at some domain ratios."""
+    """A line for each corpus that the run asked about would read more than once at some domain ratios.
+
+    With `allow_repeats`, how often at most, and what that is worth.
+    """
     question, general = context.question, context.question.corpora.general
-    if question.allow_repeats or question.continual.phases:
+    if question.continual.phases:
         return
     batch, steps = question.target.global_batch, question.target.steps
     length = question.tokens_per_step() // batch
@@ -44,7 +51,16 @@ def short_ratios(context: Context) -> Iterator[str]:
     elsewhere = question.is_large() and not question.large.confirm
     other = "at another answer its text is read again" if elsewhere else "confirm refuses another answer"
     for name in names:
-        if (part := 1000 * sequences[name] // (batch * steps)) < 1000:
+        part = 1000 * sequences[name] // (batch * steps)
+        if part < 1000 and question.allow_repeats:
+            tokens, passes = sequences[name] * length, batch * steps / max(sequences[name], 1)
+            worth = quantity(float(effective_tokens(passes, 1.0)) * tokens)
+            yield (
+                f"corpora.sources.{name}: {tokens:,} tokens; with target.steps={steps} a run of {name} alone reads "
+                f"them {passes:,.{passes < 10:d}f} times, worth some {worth} new ones (Muennighoff et al. 2023); the "
+                "laws take every token as new"
+            )
+        elif part < 1000:
             ratios = f"from {percent(1 - part / 1000)} on" if name == general else f"up to {percent(part / 1000)}"
             yield (
                 f"corpora.sources.{name}: {sequences[name] * length:,} tokens, enough for target.steps={steps} at "
@@ -74,6 +90,8 @@ def remedies(run: PlannedRun, corpus: str, available: int, question: Question) -
     # A branch reads what its trunk has read, too.
     steps = spec.first_sequence // spec.global_batch + spec.steps
     fewer = max(1, steps * available // demand_of(run, corpus))
+    if FEW * demand_of(run, corpus) > available:
+        return f"{demand_of(run, corpus) / max(available, 1):.3g} times the text, or allow_repeats=true"
     if key == "target.steps":
         # The runs for the fit are parts of it, and the answer may be any ratio.
         fewer = max(1, available // question.tokens_per_step())
@@ -82,11 +100,15 @@ def remedies(run: PlannedRun, corpus: str, available: int, question: Question) -
 
 
 def with_fewer_steps(words: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """The words of a command with the fewer steps that lines of `supply_problems` propose.
+    """The words of a command with the fewer steps that lines of `supply_problems` propose, or with repeats.
 
     >>> with_fewer_steps(["pretrain.steps=400", "seed=1"], ["...; give fewer steps (pretrain.steps=327), or ..."])
     ['seed=1', 'pretrain.steps=327']
+    >>> with_fewer_steps(["seed=1"], ["...; give 75 times the text, or allow_repeats=true"])
+    ['seed=1', 'allow_repeats=true']
     """
+    if any("times the text, or allow_repeats=true" in line for line in lines):
+        return [*words, "allow_repeats=true"]
     proposed: dict[str, int] = {}
     for line in lines:
         if found := re.search(r"fewer steps \(([\w.]+)=(\d+)\)", line):

@@ -219,6 +219,10 @@ def test_text_that_is_too_short_names_the_key_of_each_length_at_once() -> None:
     assert goal_of(fewer).runs(context)
     # The answer may be any ratio.
     assert [*short_ratios(context)] == []
+    # So few steps are another question.
+    with pytest.raises(ConfigError) as refused_plan:
+        goal_of(question).runs(with_tokens(estimate(question), 50_000))
+    assert all("times the text, or allow_repeats=true" in line for line in refused_plan.value.lines)
     slow = read_question([*words, "mixture.domain_ratio=[0.5]", "variants.slow={continual: {steps: 900}}"])
     context = estimate(slow)
     lines = list(supply_problems(grid_runs(context), with_tokens(context, 400_000)))
@@ -239,9 +243,14 @@ def test_ratios_that_the_text_is_too_short_for_are_said_before_a_run_is_trained(
     assert [bool([*supply_problems(of_ratio, context)]) for of_ratio in runs.values()] == [False, True]
     _, line = short_ratios(with_tokens(context, 768_001))
     assert "general: 768,000 tokens, enough for target.steps=400 at domain ratios from 25% on" in line
-    for key in ("allow_repeats=true", "target.steps=100"):
-        fewer = read_question([*words, key])
-        assert [*short_ratios(with_tokens(estimate(fewer), 256_001, "domain"))] == []
+    fewer = read_question([*words, "target.steps=100"])
+    assert [*short_ratios(with_tokens(estimate(fewer), 256_001, "domain"))] == []
+    repeated = read_question([*words, "allow_repeats=true"])
+    (line,) = short_ratios(with_tokens(estimate(repeated), 256_001, "domain"))
+    assert line == (
+        "corpora.sources.domain: 256,000 tokens; with target.steps=400 a run of domain alone reads them 4.0 times, "
+        "worth some 954 k new ones (Muennighoff et al. 2023); the laws take every token as new"
+    )
     large = read_question([*words, "large.tokens=1e6"])
     assert "; at another answer its text is read again: " in next(short_ratios(with_tokens(estimate(large), 300_000)))
 
