@@ -220,7 +220,7 @@ def test_prepare_says_what_plan_refuses(words: list[str], tmp_path: Path, capsys
         out = capsys.readouterr().out
         assert re.search(note, out)
         next_words = shlex.split(out.splitlines()[-1])[2:]
-    assert "pretrain.steps=20000" not in next_words
+    assert "allow_repeats=true" in next_words
     assert run(next_words) == 0
     assert "allow_repeats=true" in refused(["plan", *mine], capsys, 2)
     assert run(["plan", *mine, "allow_repeats=true"]) == 0
