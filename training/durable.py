@@ -32,14 +32,19 @@ def read_file(path: Path) -> bytes:
         FileError: a folder, a pipe, a device, a ring of links, or a file that must not be read.
     """
     try:
-        # A pipe would be waited for, and a device may have no end.
-        if path.exists() and not path.is_file():
-            raise FileError(f"{path}: {'a folder' if path.is_dir() else 'a pipe or device'}, not a file")
-        return path.read_bytes()
+        return regular(path).read_bytes()
     except FileNotFoundError:
         raise
     except OSError as error:
         raise FileError(f"{path}: {error.strerror}") from None
+
+
+def regular(path: Path) -> Path:
+    """The path, where reading it ends. Raises FileError: a folder, a pipe or a device."""
+    # A pipe would be waited for, and a device may have no end.
+    if path.exists() and not path.is_file():
+        raise FileError(f"{path}: {'a folder' if path.is_dir() else 'a pipe or device'}, not a file")
+    return path
 
 
 def read_text(path: Path) -> str:

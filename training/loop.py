@@ -76,6 +76,8 @@ def train(
     predictions = spec.objective.predictions(spec.sequence_length)
     stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in spec.corpora.items()}
     validation = {corpus: validation_windows(store, spec) for corpus, store in stores.items()}
+    # Before a file is changed, and not when the first weights are saved.
+    tokenizer = manifest.tokenizer_files()
 
     devices, saved = _restored(spec, folder, start, network, losses, execution.parallel, group)
     finished = in_state = done = step_of(saved) if saved is not None else 0
@@ -131,7 +133,7 @@ def train(
                     check()
                     group.broadcast(writer.wait)
                     full = None if devices.whole else weights.full_weights(devices, group.first)
-                    group.broadcast(weights.save_weights, folder, step, network, manifest.tokenizer_path, full)
+                    group.broadcast(weights.save_weights, folder, step, network, tokenizer, full)
 
                 regular = state_due or (execution.resume_every and step % execution.resume_every == 0)
                 if step > done and (step in execution.kept_states or (regular and step < spec.steps)):

@@ -16,6 +16,7 @@ import pyarrow
 from fitting import LAWS, Schedule, problems, with_areas
 from fitting.points import mixture_columns
 from pipeline.question.messages import ConfigError, StudyError
+from training.durable import FileError, regular
 
 UNITS = {
     "N": "billions of parameters",
@@ -145,6 +146,8 @@ def read_table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
         table = TABLES[kind](regular(path), names)
     except FileNotFoundError:
         raise StudyError(f"points: {path} does not exist") from None
+    except FileError as error:
+        raise StudyError(f"points: {error}") from None
     except Exception as error:  # A damaged file ends in an error of any kind in the libraries that read it.
         line = next(iter(str(error).splitlines()), type(error).__name__)
         line = "it is not UTF-8; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else line
@@ -155,13 +158,6 @@ def read_table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
         # A list or an object in a cell is shown as a number would be that is none.
         table[name] = table[name].map(lambda cell: str(cell) if isinstance(cell, list | dict | np.ndarray) else cell)
     return table
-
-
-def regular(path: Path) -> Path:
-    """The path, if reading it ends. Raises OSError: a pipe, a device or a folder."""
-    if path.exists() and not path.is_file():
-        raise OSError("not a regular file")
-    return path
 
 
 def renamed(table: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.DataFrame, list[str]]:

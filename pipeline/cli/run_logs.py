@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.cli.points_file import TABLES, read_table, regular, renamed, table_kind
+from pipeline.cli.points_file import TABLES, read_table, renamed, table_kind
 from pipeline.question.messages import ConfigError, StudyError
-from training.durable import json_value, read_file, read_json
+from training.durable import FileError, json_value, read_file, read_json, regular
 from training.keys import MOST_STEPS
 
 STEPS = ("step", "train/global_step", "trainer/global_step", "_step")
@@ -94,7 +94,8 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
     except StudyError as error:
         raise StudyError(f"{path}: {error}") from None
     except Exception as error:  # Of JSON or of protobuf: a damaged file ends in an error of any kind.
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        named = isinstance(error, FileError)
+        reason = str(error).removeprefix(f"{path}: ") if named else f"{type(error).__name__}: {error}".splitlines()[0]
         table = f"; a table ends in {', '.join(TABLES)}" if path.suffix not in (".json", ".wandb") else ""
         raise StudyError(f"{path}: not a log of Trainer or wandb ({reason}){table}") from None
     if not points:

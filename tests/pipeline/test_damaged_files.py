@@ -16,7 +16,9 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISDIR
 
+import pandas as pd
 import pytest
 
 from pipeline.cli.main import run
@@ -25,7 +27,7 @@ from pipeline.plan.runs import data_folder
 from pipeline.question.loading import load_question
 from pipeline.study.folder import Study
 from tests.fitting.synthetic import TRUE, grid, measured
-from tests.pipeline.cli.trainer_logs import BEFORE, FACTS, losses, trainer_state
+from tests.pipeline.cli.trainer_logs import BEFORE, FACTS, LOSS_BEFORE, losses, trainer_state
 from tests.pipeline.plan.test_model_download import write_gguf
 from tests.pipeline.small import limited, small_words
 from tests.pipeline.tiny_model import tiny_model
@@ -34,7 +36,7 @@ from training.model import model_from_directory
 from training.run import RunFolders, run_once
 from training.spec import Execution
 
-MANY = ("csv", "parquet", "jsonl", "runs")
+MANY = ("csv", "parquet", "jsonl", "csv of losses", "parquet of losses", "jsonl of losses", "runs")
 """Kinds of which each run may have a line."""
 MOST_MEMORY = 2**35
 """Bytes of address space; torch and its libraries take most of them."""
@@ -61,10 +63,8 @@ class Kind:
 STUDY = ("status {world}/studies/small", "report {world}/studies/small")
 PLAN = ("plan {world}/words",)
 WORKER = ("worker {world}/studies/open",)
-IMPORT = (
-    "import {file} studies={world}/imported name=other tokens_per_step=2048 non_embedding=1e6 peak=1e-3 "
-    "domain_ratio=0.3 loss_before.general=3.0 loss_before.domain=4.0"
-)
+IMPORT = " ".join(["import {file} studies={world}/imported name=other domain_ratio=0.5", *FACTS, *LOSS_BEFORE])
+FIT_TABLE = "fit points={file} law=dcpt-l2 bootstrap=2"
 KINDS = {
     "study.yaml": Kind("studies/small/study.yaml", (STUDY[0], "recommend {world}/studies/small"), (0, 1, 2, 3)),
     "plan": Kind("studies/small/plan.jsonl", (STUDY[0], "collect {world}/studies/small")),
@@ -86,10 +86,15 @@ KINDS = {
     "gguf": Kind("*.gguf", ("model {file} data={world}/converted",)),
     "wandb": Kind("*.wandb", (IMPORT,), (0, 2, 3)),
     "trainer": Kind("trainer_state.json", (IMPORT,), (0, 2, 3)),
-    "csv": Kind("table.csv", (IMPORT, "fit points={file} law=dcpt-l2 bootstrap=2"), (0, 1, 2, 3)),
-    "parquet": Kind("table.parquet", (IMPORT, "fit points={file} law=dcpt-l2 bootstrap=2"), (0, 1, 2, 3)),
-    "jsonl": Kind("table.jsonl", (IMPORT, "fit points={file} law=dcpt-l2 bootstrap=2"), (0, 1, 2, 3)),
-    "runs": Kind("runs.yaml", ("import runs={file} studies={world}/imported name=other",), (0, 2, 3)),
+    "csv": Kind("table.csv", (FIT_TABLE,), (0, 1, 2, 3)),
+    "csv of losses": Kind("losses.csv", (IMPORT,), (0, 2, 3)),
+    "parquet": Kind("table.parquet", (FIT_TABLE,), (0, 1, 2, 3)),
+    "parquet of losses": Kind("losses.parquet", (IMPORT,), (0, 2, 3)),
+    "jsonl": Kind("table.jsonl", (FIT_TABLE,), (0, 1, 2, 3)),
+    "jsonl of losses": Kind("losses.jsonl", (IMPORT,), (0, 2, 3)),
+    "runs": Kind(
+        "runs.yaml", ("import {world}/trainer_state.json runs={file} studies={world}/imported name=other",), (0, 2, 3)
+    ),
 }
 
 
@@ -162,6 +167,7 @@ def put_in_place(path: Path, draw: random.Random) -> str:
 
 def build(folder: Path, texts: Path) -> None:
     """Fill a folder with a study that has everything, one whose runs are open, a model, logs and tables."""
+    texts = shutil.copytree(texts, folder / "texts")
     words = small_words(texts, folder, "corpora.validation_ratio=0.2", "confirm.neighbour=0")
     for verb in ("prepare", "plan", "train", "collect", "fit", "recommend", "confirm", "report"):
         assert run([verb, *words]) == 0
@@ -177,12 +183,13 @@ def build(folder: Path, texts: Path) -> None:
     (folder / "log" / "trainer_state.json").rename(folder / "trainer_state.json")
     (folder / "run-x.wandb").write_bytes(wandb_file(range(10, 50, 10)))
     table = measured(grid(evaluations=3, every=100_000), "dcpt", TRUE["dcpt"], 0.002, run_noise=0.001)
-    table = table.assign(step=[*range(1, len(table) + 1)], corpus="domain")
-    table.to_csv(folder / "table.csv", index=False)
-    table.to_parquet(folder / "table.parquet", index=False)
-    table.to_json(folder / "table.jsonl", orient="records", lines=True)
+    rows = [(step, corpus, loss) for step in (10, 20, 30, 40) for corpus, loss in losses(0.5, step).items()]
+    logged = pd.DataFrame(rows, columns=["step", "corpus", "loss"]).assign(run="first", seed=0)
+    for name, rows in {"table": table, "losses": pd.concat([logged, logged.assign(run="second", seed=1)])}.items():
+        rows.to_csv(folder / f"{name}.csv", index=False)
+        rows.to_parquet(folder / f"{name}.parquet", index=False)
+        rows.to_json(folder / f"{name}.jsonl", orient="records", lines=True)
     facts = dict(word.split("=") for word in FACTS)
-    shutil.copytree(folder / "studies" / "open", folder / "pristine")
     runs = {str(folder / "trainer_state.json"): {"domain_ratio": 0.5}}
     (folder / "runs.yaml").write_text(json.dumps({**facts, "loss_before": BEFORE, "runs": runs}, indent=1))
 
@@ -219,33 +226,28 @@ def wandb_file(steps: Sequence[int]) -> bytes:
 
 
 class World:
-    """A folder with a file of every kind."""
+    """A folder with a file of every kind, and a copy of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self._copy = folder / "world", folder / "copy"
+        self._whole = _listing(self._copy)
 
     def files(self, kind: Kind) -> list[Path]:
         return sorted(path for path in self.folder.glob(kind.pattern) if path.is_file())
 
-    def listing(self) -> dict[str, tuple[int, int]]:
-        """Every file with its size and date."""
-        stats = {str(path): path.lstat() for path in self.folder.rglob("*") if not path.is_dir()}
-        return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
-
     def trial(self, name: str, seed: int) -> str:
-        """Damage a file of a kind by a seed, read it with a verb, and restore it; what was wrong, or nothing."""
+        """Damage a file of a kind by a seed, read it with a verb, and restore all; what was wrong, or nothing."""
         draw, kind = random.Random(f"{name}-{seed}"), KINDS[name]
         file = draw.choice(self.files(kind))
-        data, stat = file.read_bytes(), file.stat()
+        data, what = file.read_bytes(), "bytes"
         file.unlink()
-        what = "bytes"
         try:
             if draw.random() < 0.1:
                 what = put_in_place(file, draw)
             else:
                 file.write_bytes(damaged(data, draw))
             command = draw.choice(kind.commands).format(world=self.folder, file=file, folder=file.parent)
-            before = self.listing()
+            before = _listing(self.folder)
             code, output, seconds = carry_out(command.split())
             lines = output.strip().splitlines()
             problems = [
@@ -254,29 +256,50 @@ class World:
                 *([f"{len(lines)} lines"] if code in (2, 3) and name not in MANY and len(lines) > 3 else []),
                 *([f"{seconds:.1f} s"] if seconds > HANG else []),
             ]
-            changed = {path for path, _ in self.listing().items() ^ before.items()} if code in (2, 3) else set()
-            if changed := {path for path in changed if not _may_change(path)}:
+            differ = before.items() ^ _listing(self.folder).items() if code in (2, 3) else ()
+            if changed := {path for path, stat in differ if not (S_ISDIR(stat[0]) or _may_change(path))}:
                 problems.append(f"changed: {sorted(changed)}")
             line = f"{name} {seed} [{what}] {file.relative_to(self.folder)} by {command.split()[0]}: "
             return line + f"{'; '.join(problems)}: {output[-1500:]}" if problems else ""
         finally:
-            self._restore(file, data, stat)
-            if (opened := self.folder / "studies" / "open") in file.parents or "worker" in kind.commands[0]:
-                shutil.rmtree(opened)
-                shutil.copytree(self.folder / "pristine", opened)
+            self._restore()
 
-    def _restore(self, file: Path, data: bytes, stat: os.stat_result) -> None:
-        if file.is_dir() and not file.is_symlink():
-            shutil.rmtree(file)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.unlink(missing_ok=True)
-        file.write_bytes(data)
-        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    def read_undamaged(self) -> None:
+        """Each verb reads what is not damaged: of another error no damage would be seen."""
+        for kind in KINDS.values():
+            file = self.files(kind)[0]
+            for command in kind.commands:
+                words = command.format(world=self.folder, file=file, folder=file.parent).split()
+                code, output, _ = carry_out(words)
+                assert code == 0, f"{words}: {output}"
+                self._restore()
+
+    def _restore(self) -> None:
+        """Make every file what it was."""
+        now = _listing(self.folder)
+        for name in sorted(name for name, stat in now.items() if self._whole.get(name) != stat):
+            path = self.folder / name
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        for name in sorted(name for name, stat in self._whole.items() if not os.path.lexists(self.folder / name)):
+            copied = self._copy / name
+            (self.folder / name).mkdir() if copied.is_dir() else shutil.copy2(copied, self.folder / name)
+
+
+def _listing(folder: Path, below: str = "") -> dict[str, tuple[int, ...]]:
+    """Every file with its kind, size and date, every folder with its kind, by the path below a folder."""
+    found = {}
+    for entry in os.scandir(folder / below):
+        stat, name = entry.stat(follow_symlinks=False), f"{below}{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            found |= {name: (stat.st_mode,), **_listing(folder, f"{name}/")}
+        else:
+            found[name] = (stat.st_mode, stat.st_size, stat.st_mtime_ns)
+    return found
 
 
 def _may_change(path: str) -> bool:
     """A worker records its attempt before it reads the input."""
-    return any(f"/{name}/" in path for name in ("attempts", "wandb")) or path.endswith((".lock", "spec.yaml"))
+    return any(f"/{name}/" in f"/{path}" for name in ("attempts", "wandb")) or path.endswith((".lock", "spec.yaml"))
 
 
 def carry_out(words: Sequence[str]) -> tuple[int, str, float]:
@@ -311,8 +334,11 @@ def room() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def world(texts: Path, tmp_path_factory) -> World:
     folder = Path(os.environ.get("WORLD") or tmp_path_factory.mktemp("damaged"))
-    if not (folder / "pristine").exists():
-        build(folder, texts)
+    if not (folder / "copy").exists():
+        (folder / "world").mkdir(parents=True)
+        build(folder / "world", texts)
+        shutil.copytree(folder / "world", folder / "copy")
+        World(folder).read_undamaged()
     return World(folder)
 
 

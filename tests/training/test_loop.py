@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,10 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.runs import diverging, losses_of, masked, points_of, train_run, trained
+from tests.training.runs import begin_from, diverging, losses_of, masked, points_of, train_run, trained
 from training.attempt import attempts
 from training.batches import training_batches, validation_windows
 from training.checkpoints import states
+from training.corpora.documents import CorpusError
+from training.corpora.manifest import Manifest
 from training.devices.group import Group
 from training.durable import read_lines_whole
 from training.evaluation_steps import EvaluationPolicy
@@ -195,6 +198,19 @@ def test_a_step_of_several_processes_has_one_collective(manifest, spec, tmp_path
 
 def losses(folder: Path) -> dict[tuple[int, str], float]:
     return {(point["step"], point["corpus"]): point["loss"] for point in points_of(folder)}
+
+
+@pytest.mark.parametrize("put", [None, os.mkfifo, lambda path: path.symlink_to("nowhere")], ids=range(3))
+def test_a_tokenizer_that_cannot_be_read_is_refused_before_a_point_is_dropped(spec, manifest, tmp_path, put):
+    damaged = Manifest.open(shutil.copytree(manifest.folder, tmp_path / "data"))
+    (damaged.tokenizer_path / "tokenizer.json").unlink()
+    if put:
+        put(damaged.tokenizer_path / "tokenizer.json")
+    begin_from(trained(spec, manifest, tmp_path / "whole", kept_states=(9,)), 9, tmp_path / "run")
+    before = points_of(tmp_path / "run")
+    with pytest.raises(CorpusError, match=r"tokenizer\.json: .*; prepare the corpora again"):
+        train_run(spec, tmp_path / "run", damaged)
+    assert points_of(tmp_path / "run") == before
 
 
 def test_a_branch_without_its_state_is_refused(spec, manifest, tmp_path):

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers import modeling_gguf_pytorch_utils as conversion
 
 from training.corpora.locations import first_line
+from training.durable import FileError, regular
 from training.loading import absent
 from training.model import REPORTED, first_names, loading_error, weights_problem
 from training.spec import SpecError
@@ -48,15 +49,14 @@ def read_gguf_header(path: Path) -> GGUFHeader:
         SpecError: no such file, not GGUF, cut short, or a part.
     """
     try:
-        # Opening a pipe waits for ever.
-        if path.exists() and not path.is_file():
-            raise SpecError(f"{path}: not a file; allowed: a .gguf file, or a Hugging Face directory")
-        with path.open("rb") as stream:
+        with regular(path).open("rb") as stream:
             if stream.read(4) != b"GGUF":
                 raise SpecError(f"{path}: not a GGUF file; allowed: a .gguf file, or a Hugging Face directory")
         return _read_header(path)
     except SpecError:
         raise
+    except FileError as error:
+        raise SpecError(f"{error}; allowed: a .gguf file, or a Hugging Face directory") from None
     except OSError as error:
         raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
     # What the package raises for a damaged file is of any kind.

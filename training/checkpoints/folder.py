@@ -12,7 +12,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from training.durable import FileError, flush_folder, read_json, write_whole
+from training.durable import FileError, flush_folder, read_json, regular, write_whole
 
 
 def is_whole(path: Path) -> bool:
@@ -40,8 +40,8 @@ def publish(part: Path, target: Path, digests: Mapping[str, str]) -> None:
 
 
 def digest(path: Path, *, flush: bool = False) -> str:
-    """Hash of a file, which with `flush` is on disk afterwards."""
-    with open(path, "rb") as stream:
+    """Hash of a file, which with `flush` is on disk afterwards. Raises OSError, and FileError as `regular`."""
+    with regular(path).open("rb") as stream:
         if flush:
             os.fsync(stream.fileno())
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -23,11 +23,16 @@ def full_weights(devices: Devices, first: bool) -> dict[str, torch.Tensor]:
 
 
 def save_weights(
-    folder: Path, step: int, model: PreTrainedModel, tokenizer: Path, weights: dict[str, torch.Tensor] | None = None
+    folder: Path,
+    step: int,
+    model: PreTrainedModel,
+    tokenizer: Mapping[str, bytes],
+    weights: dict[str, torch.Tensor] | None = None,
 ) -> None:
     """Save the weights after a step in the run's folder, as a Hugging Face directory with the tokenizer.
 
-    `weights` are those of `full_weights`, for a model that does not hold its full weights.
+    `tokenizer` is name -> content of its files; `weights` are those of `full_weights`, for a model that does not hold
+    its full weights.
     """
     target = folder / "checkpoints" / f"step-{step}"
     if is_whole(target):
@@ -37,8 +42,8 @@ def save_weights(
         # transformers lets accelerate unwrap the model, which would import deepspeed.
         with disk_errors(part), absent("deepspeed"):
             model.save_pretrained(part, state_dict=weights)
-        for file in tokenizer.iterdir():
-            shutil.copy(file, part / file.name)
+        for name, content in tokenizer.items():
+            (part / name).write_bytes(content)
         digests = {file.name: digest(file, flush=True) for file in part.iterdir()}
         publish(part, target, {name: digests[name] for name in ("config.json", "model.safetensors")})
     except BaseException:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from training.corpora.documents import CorpusError
 from training.corpora.store import SCHEMA, PerSplit, TokenStore
-from training.durable import FileError, read_record, write_whole
+from training.durable import FileError, read_file, read_record, write_whole
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,16 @@ class Manifest:
     def tokenizer_path(self) -> Path:
         """The tokenizer's Hugging Face directory."""
         return self.folder / self.tokenizer_folder
+
+    def tokenizer_files(self) -> dict[str, bytes]:
+        """Name -> content of the files of the tokenizer. Raises CorpusError: one is missing or cannot be read."""
+        try:
+            files = {*self.tokenizer_path.iterdir(), self.tokenizer_path / "tokenizer.json"}
+            return {path.name: read_file(path) for path in files}
+        except FileError as error:
+            raise CorpusError(f"{error}; prepare the corpora again") from error
+        except OSError as error:
+            raise CorpusError(f"{error.filename}: {error.strerror}; prepare the corpora again") from error
 
     def store(self, corpus: str) -> TokenStore:
         """Open a corpus' token store. Raises CorpusError: no such corpus, or its store is missing or damaged."""

@@ -33,7 +33,7 @@ def study(tmp_path: Path, spec: RunSpec, manifest: Manifest) -> Study:
     run = PlannedRun(f"pretrain-tiny-{spec.hash[:8]}", "pretrain", "tiny", "", spec)
     study.write_plan([run])
     for step in (1, 2):
-        save_weights(study.runs / run.name, step, build_model(spec.model, "eager", step), manifest.tokenizer_path)
+        save_weights(study.runs / run.name, step, build_model(spec.model, "eager", step), manifest.tokenizer_files())
     return study
 
 

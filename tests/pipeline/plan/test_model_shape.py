@@ -85,7 +85,7 @@ def test_kept_weights_give_plain_transformers_the_same_logits(name: str, manifes
     narrow = dataclasses.replace(preset(name), **sizes, num_key_value_heads=2, vocab_size=None)
     narrow.head_dim = narrow.head_dim and 16
     model = build_model(configuration_of(narrow, manifest.vocabulary, 64, 0), "eager", seed=1)
-    save_weights(tmp_path, 7, model, manifest.tokenizer_path)
+    save_weights(tmp_path, 7, model, manifest.tokenizer_files())
     folder = tmp_path / "checkpoints" / "step-7"
     again = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     tokenizer = AutoTokenizer.from_pretrained(folder)

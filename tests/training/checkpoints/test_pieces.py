@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import os
 import tempfile
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.checkpoints.folder import digest
+from training.checkpoints.folder import digest, is_whole
 from training.checkpoints.pieces import StateFile, opened_state
 from training.spec import SpecError
 
@@ -82,3 +83,12 @@ def test_a_file_that_done_does_not_list_is_not_read(tmp_path):
     StateFile("another.safetensors", {"t": torch.zeros(4)}, {"t": (0, (4,))}).save(tmp_path, 3)
     with opened_state(tmp_path) as state:
         assert state.read_whole("t").tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")], ids=range(3))
+def test_a_state_with_no_file_in_a_files_place_is_not_whole(tmp_path, make):
+    state = _write(tmp_path, _in_pieces(torch.ones(4), []))
+    assert is_whole(state)
+    (state / "state-0.safetensors").unlink()
+    make(state / "state-0.safetensors")
+    assert not is_whole(state)
