@@ -1,4 +1,4 @@
-"""Workers that fork, for all tests of studies that train."""
+"""Workers that fork, and a speed that is known, for all tests of studies that train."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,17 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.plan import machine
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study
 from tests.processes import Forked
 
+PROCESS_SPEED = machine._process_speed
+
 
 @pytest.fixture(scope="session", autouse=True)
-def forked_workers() -> Iterator[None]:
-    """The start of a worker takes longer than its runs of a second; tests of test_road.py start some as users do."""
+def quick_starts() -> Iterator[None]:
+    """To start a worker, or to measure the speed of this machine, takes longer than runs of a second.
+
+    Tests of test_road.py start some workers as users do.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.launch.local.Popen", Forked)
+        patch.setattr(machine, "_process_speed", lambda *_: 1e3)
         yield
+
+
+@pytest.fixture
+def own_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The speed of this machine is measured."""
+    monkeypatch.setattr(machine, "_process_speed", PROCESS_SPEED)
 
 
 @pytest.fixture

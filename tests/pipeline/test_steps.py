@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from fractions import Fraction
 from functools import partial
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from pipeline.study import collect
 from pipeline.study.artifacts import Machine, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError, question_yaml
+from pipeline.study.number_format import percent
 from tests.pipeline.show.report.report_study import long_corpora
 from training.attempt import claim
 from training.run import Exit
@@ -155,6 +157,23 @@ def test_a_confirmation_has_the_precision_of_the_plan(confirmed: Context, monkey
     monkeypatch.setattr(steps, "add_to_plan", lambda study, runs: None)
     assert steps.confirm(confirmed, Console(quiet=True)) == Exit.CRASH
     assert precisions == ["bf16"]
+
+
+def test_confirmation_runs_say_why_they_have_another_seed(whole) -> None:
+    made, question = whole
+    context = Context(question, made)
+    run = next(run for run in context.plan if run.role == "fit" and run.spec.seed == question.seed)
+    again = dataclasses.replace(run, role="confirm")
+    other = dataclasses.replace(again, spec=dataclasses.replace(run.spec, seed=question.seed + 1))
+    goal = goal_of(question)
+    assert [*goal.why_these(context, [again])] == [*goal.why_these(context, [])] == []
+    (line,) = goal.why_these(context, [other])
+    corpus = context.corpora[1]
+    same = f"{percent(float(Fraction(run.spec.mixture[corpus])))} {corpus} for {run.spec.steps} steps"
+    assert line == (
+        f"{same} is among the runs for the fit, with seed {question.seed}: so the confirmation runs have seed "
+        f"{question.seed + 1}, another order of the text"
+    )
 
 
 def test_without_a_precision_the_plan_is_an_estimate(confirmed: Context, capsys: pytest.CaptureFixture[str]) -> None:

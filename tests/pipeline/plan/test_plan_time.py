@@ -194,6 +194,7 @@ def killed(*_: object) -> float:
 @pytest.mark.parametrize(
     ("words", "counted"), [(["launcher.device_memory=0.001"], 0), pytest.param([], 1, marks=pytest.mark.slow)]
 )
+@pytest.mark.usefixtures("own_speed")
 def test_a_model_that_memory_does_not_hold_has_no_speed(words: list[str], counted: int, tmp_path, monkeypatch) -> None:
     started: list[int] = []
     monkeypatch.setattr("training.timing.measured_speed", killed)
@@ -255,6 +256,7 @@ def test_a_machine_that_submits_chooses_no_precision(tmp_path: Path, measured: C
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_speed")
 def test_prepare_measures_every_model_in_as_many_processes_as_workers(texts: Path, tmp_path: Path) -> None:
     words = small_words(
         texts, tmp_path, "precision=auto", "launcher.workers=2", without=("precision", "launcher.workers")

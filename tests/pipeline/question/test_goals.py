@@ -16,9 +16,7 @@ from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.schema import LawConfig, Question
 from pipeline.question.validation import problems
 from pipeline.study.artifacts import ModelCandidate, Outcome, Recommendation, RecommendedRun
-from pipeline.study.context import Context
 from pipeline.study.folder import question_yaml, study_of
-from pipeline.study.number_format import percent
 from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
 
 TWO = {"transfer-two-mixtures": LawConfig()}
@@ -172,23 +170,6 @@ def test_where_the_general_loss_rises_by_the_tolerance(verdict: str) -> None:
 )
 def test_runs_that_do_not_enclose_the_tolerance_say_on_which_side_they_are(losses: dict, said: str) -> None:
     assert said in _outcome(_question(), "general", losses).sentence
-
-
-def test_confirmation_runs_say_why_they_have_another_seed(whole) -> None:
-    made, question = whole
-    context = Context(question, made)
-    run = next(run for run in context.plan if run.role == "fit" and run.spec.seed == question.seed)
-    again = dataclasses.replace(run, role="confirm")
-    other = dataclasses.replace(again, spec=dataclasses.replace(run.spec, seed=question.seed + 1))
-    goal = goal_of(question)
-    assert [*goal.why_these(context, [again])] == [*goal.why_these(context, [])] == []
-    (line,) = goal.why_these(context, [other])
-    corpus = context.corpora[1]
-    same = f"{percent(float(Fraction(run.spec.mixture[corpus])))} {corpus} for {run.spec.steps} steps"
-    assert line == (
-        f"{same} is among the runs for the fit, with seed {question.seed}: so the confirmation runs have seed "
-        f"{question.seed + 1}, another order of the text"
-    )
 
 
 def test_places_with_different_numbers_of_seeds_are_compared_by_those_in_common() -> None:
