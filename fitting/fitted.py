@@ -163,9 +163,7 @@ class Fit:
             known[name] = closed and high - low <= abs(self.params[name])
         return known
 
-    def predict_interval(
-        self, frame: pd.DataFrame, log_errors: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def predict_interval(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,): where the loss that a new run will measure lies, with 90%.
 
         Of a fit that was back-tested (`held_out`), as those of a study are, it is the interval of a recommendation, by
@@ -173,41 +171,33 @@ class Fit:
         another one each bootstrap prediction gets the error of a run, resampled from the residuals of the fit: an
         offset of the whole run and a deviation within it; where a row's D is beyond the fitted tokens at its N
         (`reach`), the interval is at least as wide as such errors of other sources were (`uncertainty.horizon`).
-        `log_errors` (k,), log errors of held-out predictions, take the place of both.
         """
-        if (errors := self.errors_at(frame, log_errors)) is not None:
+        if (errors := self.errors_at(frame)) is not None:
             return interval_of(self.predict(frame), errors, self.scale)
         low, high = self.measured_interval(self.predict_draws(frame))
         beyond = np.zeros(len(frame)) if self.scale else self.spread.beyond(frame)
         far = interval_of(self.predict(frame), errors_of(1.0)[:, None] * beyond)
         return np.where(beyond, np.minimum(low, far[0]), low), np.where(beyond, np.maximum(high, far[1]), high)
 
-    def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray | None = None) -> np.ndarray | None:
-        """Log errors (k, n) of the predictions at the rows, wider below the fitted ratios.
-
-        They are `log_errors` (k,), or those of a back test; None: neither is known.
-        """
-        errors = self.spread.log_errors(frame) if log_errors is None else _checked_errors(log_errors)
+    def errors_at(self, frame: pd.DataFrame) -> np.ndarray | None:
+        """Log errors (k, n) at the rows by a back test, wider below the fitted ratios; None: they are not known."""
+        errors = self.spread.log_errors(frame)
         return None if errors is None else widened(errors, self.spread.below(frame))
 
-    def measured_interval(
-        self, predicted: np.ndarray, log_errors: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def measured_interval(self, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,), as `predict_interval`, for losses (draws, n) that the refits predict."""
-        measured = with_errors(predicted, self.noise(len(predicted), log_errors), self.scale)
+        measured = with_errors(predicted, self.noise(len(predicted)), self.scale)
         measured = measured.reshape(-1, predicted.shape[1])
         low, high = np.quantile(measured, TAILS, axis=0)
         return low, high
 
-    def noise(self, draws: int, log_errors: np.ndarray | None = None) -> np.ndarray:
+    def noise(self, draws: int) -> np.ndarray:
         """Log errors (ERRORS_PER_DRAW, draws, 1) to add to the predictions of as many refits, always the same."""
         rng, shape = np.random.default_rng(0), (ERRORS_PER_DRAW, draws, 1)
-        if log_errors is None:
-            seen = float(np.sqrt(np.mean(self.run_errors**2)))
-            # Where the runs err less than two seeds differ, their errors are raised to that noise.
-            factor = max(1.0, self.seed_noise / seen) if self.seed_noise and seen > 0 else 1.0
-            return factor * rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
-        return rng.choice(_checked_errors(log_errors), shape)
+        seen = float(np.sqrt(np.mean(self.run_errors**2)))
+        # Where the runs err less than two seeds differ, their errors are raised to that noise.
+        factor = max(1.0, self.seed_noise / seen) if self.seed_noise and seen > 0 else 1.0
+        return factor * rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
 
     @property
     def leverage(self) -> pd.Series:
@@ -318,10 +308,3 @@ def interval_of(predicted: np.ndarray, errors: np.ndarray, scale: float = 0.0) -
     """(low, high), each (n,), 90%, of losses (n,) predicted with errors (k, n), as `with_errors` reads them."""
     low, high = np.quantile(errors, TAILS, axis=0)
     return with_errors(predicted, low, scale), with_errors(predicted, high, scale)
-
-
-def _checked_errors(log_errors: np.ndarray) -> np.ndarray:
-    errors = np.asarray(log_errors, dtype=float)
-    if errors.ndim != 1 or not len(errors) or not np.isfinite(errors).all():
-        raise PointsError("log_errors must be a one-dimensional array of finite log errors, at least one")
-    return errors

@@ -150,27 +150,24 @@ class LawAverage:
         ]
         return np.concatenate(parts) if parts else np.zeros((0, len(frame)))
 
-    def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray | None = None) -> np.ndarray | None:
+    def errors_at(self, frame: pd.DataFrame) -> np.ndarray | None:
         """Log errors (k, n) as `Fit.errors_at`, wider also where the laws disagree."""
-        errors = self.spread.log_errors(frame) if log_errors is None else log_errors
-        if errors is None:
+        if (errors := self.spread.log_errors(frame)) is None:
             return None
         logs = self._logs(frame)
         apart = APART * np.sqrt(self._weights @ (logs - self._weights @ logs) ** 2)
         return widened(errors, np.hypot(apart, self.spread.below(frame)))
 
-    def predict_interval(
-        self, frame: pd.DataFrame, log_errors: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def predict_interval(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,), as `Fit.predict_interval`.
 
-        Raises PointsError without `log_errors` where neither `held_out` nor `growth` is known.
+        Raises PointsError where neither `held_out` nor `growth` is known.
         """
         spread, predicted = self.spread, self.predict(frame)
-        if (errors := self.errors_at(frame, log_errors)) is not None:
+        if (errors := self.errors_at(frame)) is not None:
             return interval_of(predicted, errors)
         if self.growth is None:
-            raise PointsError("the interval of an average needs log_errors: the log errors of held-out predictions")
+            raise PointsError("the interval of an average needs held_out: the errors of held-out predictions")
         nearest = half_width(np.full(len(frame), NEAREST), spread.growth, spread.residual, spread.law)
         return interval_of(predicted, errors_of(1.0)[:, None] * np.maximum(nearest, spread.beyond(frame)))
 

@@ -68,13 +68,8 @@ def estimate(value: float, draws: np.ndarray) -> Estimate:
     return Estimate(float(value), min(float(low), float(value)), max(float(high), float(value)))
 
 
-def implied(
-    fit: Fit | LawAverage,
-    frame: pd.DataFrame,
-    log_errors: np.ndarray | None = None,
-    draws: np.ndarray | None = None,
-) -> Estimate:
-    """The loss at the frame's first row; `log_errors` as in `Fit.predict_interval`.
+def implied(fit: Fit | LawAverage, frame: pd.DataFrame, draws: np.ndarray | None = None) -> Estimate:
+    """The loss at the frame's first row.
 
     `draws` (k, 1), of a `Fit`: the same by each bootstrap refit, where a refit needs another row (its own lambda).
     """
@@ -84,7 +79,7 @@ def implied(
     if draws is not None and isinstance(fit, Fit):
         low, high = fit.measured_interval(draws)
     else:
-        low, high = fit.predict_interval(frame.iloc[:1], log_errors)
+        low, high = fit.predict_interval(frame.iloc[:1])
     return Estimate(loss, float(low[0]), float(high[0]))
 
 

@@ -25,14 +25,12 @@ def limited_data(
     *,
     most_tokens: float = inf,
     at: Columns | None = None,
-    log_errors: np.ndarray | None = None,
 ) -> Answer:
     """The domain ratio r_d of least domain loss when a run of D = domain_tokens / r_d reads each token once.
 
     Parameters: `domain`, the fit of the domain's validation corpus, of a law that reads r and D; `N` billions of
     parameters; `domain_tokens` billions of tokens; `most_tokens`, billions of tokens that the whole run may have.
     `at`: further columns that the law reads, or a function from D (n,) to them (the areas of a schedule grow with D).
-    `log_errors`: as in `Fit.predict_interval`.
 
     `values`: domain_ratio, D; for dcpt also replay_below, the domain tokens below which replay helps: r_d < 1
     (exactly, where eta >= 1) when domain_tokens < (B (eta + beta) (1 + eps)^(gamma+1) / (gamma C))^(1/beta).
@@ -72,7 +70,7 @@ def limited_data(
         values["replay_below"] = estimate(replay_below(domain.params), drawn)
     there = frame_at(r_d)
     warnings = beyond("domain", domain, there) + unknown_interval("domain", domain)
-    return Answer(values, {"domain": implied(domain, there, log_errors)}, status, warnings)
+    return Answer(values, {"domain": implied(domain, there)}, status, warnings)
 
 
 def replay_below(params: Mapping[str, float]) -> float:

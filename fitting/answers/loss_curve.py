@@ -27,7 +27,6 @@ def loss_curve(
     at: Mapping[str, float] | None = None,
     tokens_a_step: float | None = None,
     decay: float = DECAY,
-    log_errors: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """The loss that a fit predicts at every step of a run, with its interval.
 
@@ -35,7 +34,7 @@ def loss_curve(
     of pre-training; 0 where unknown); `pretrain` (steps,), the rates of pre-training, from which s1_pretrain and
     s2_pretrain come; `at`, further columns that the law reads, the same at every step (r, rho, N, loss_before);
     `tokens_a_step`, billions, for a law that reads D. `decay`: lambda of S2 where the fit has none of its own; a fit
-    with lambda computes S2 anew for each of its bootstrap draws. `log_errors`: as in `Fit.predict_interval`.
+    with lambda computes S2 anew for each of its bootstrap draws.
 
     Returns a frame, one row a step: step, s1, s2, loss, low, high (NaN without bootstrap draws). It begins at step
     0, before the first update, where the law has a value there, and else at step 1.
@@ -62,7 +61,7 @@ def loss_curve(
     if len(draws):
         for start in range(0, len(step), BLOCK):
             part = slice(start, start + BLOCK)
-            low[part], high[part] = fit.measured_interval(draws[:, part], log_errors)
+            low[part], high[part] = fit.measured_interval(draws[:, part])
     own = {name: walked[name][len(walked[name]) - len(step) :] for name in ("s1", "s2")}
     return pd.DataFrame({"step": step, **own, "loss": loss, "low": low, "high": high})
 

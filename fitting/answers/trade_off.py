@@ -46,8 +46,6 @@ def trade_off(
     *,
     general_at: Mapping[str, float] | None = None,
     domain_at: Mapping[str, float] | None = None,
-    general_errors: np.ndarray | None = None,
-    domain_errors: np.ndarray | None = None,
 ) -> TradeOff:
     """The largest domain ratio r_d at which the general loss stays within tolerance of what it was.
 
@@ -58,9 +56,8 @@ def trade_off(
     parameters, `D` billions of tokens of the run to be made; `tolerance`, relative (0.03 is 3%); `general_before`,
     general loss before the run in nats per token. `general_at`, `domain_at`: further columns that a law reads at the
     end of the run (s1, s2, s1_pretrain, loss_before, rho); the general loss_before is `general_before` unless said
-    otherwise. `general_errors`, `domain_errors`: log errors of predictions, as in `Fit.predict_interval`, in place of
-    those of a back test; the interval of the ratio is over the former, or where none are known over the draws of the
-    general fit.
+    otherwise. The interval of the ratio is over the errors of a back test, or where none are known (`held_out`) over
+    the draws of the general fit.
 
     Raises PointsError for missing columns, and for impossible values.
 
@@ -72,16 +69,7 @@ def trade_off(
         raise PointsError("tolerance must be a finite relative change of the general loss: 0.03 is 3%")
     at = {"general": {"loss_before": general_before, **(general_at or {})}, "domain": domain_at or {}}
     found = trade_offs(
-        general,
-        domain,
-        N,
-        D,
-        np.array([tolerance]),
-        general_before,
-        general_at=at["general"],
-        domain_at=at["domain"],
-        general_errors=general_errors,
-        domain_errors=domain_errors,
+        general, domain, N, D, np.array([tolerance]), general_before, general_at=at["general"], domain_at=at["domain"]
     )
     r_d = float(found.domain_ratio[0])
     if np.isnan(r_d):
@@ -135,8 +123,6 @@ def trade_offs(
     *,
     general_at: Mapping[str, float],
     domain_at: Mapping[str, float],
-    general_errors: np.ndarray | None = None,
-    domain_errors: np.ndarray | None = None,
     parts: int = 0,
 ) -> TradeOffs:
     """`trade_off` at many tolerances (n,) at once, and the losses at further domain ratios (m,).
@@ -159,7 +145,7 @@ def trade_offs(
     r_d, possible = _solved(loss, curve, caps)
     low = high = infeasible = np.full(len(caps), np.nan)
     if possible.any():
-        errors = general.errors_at(grid, general_errors)
+        errors = general.errors_at(grid)
         curves = general.predict_draws(grid) if errors is None else _rising(curve, curve * np.exp(errors))
         drawn, last = _crossings(curves, np.tile(caps, (len(curves), 1)))
         low, high = np.quantile(drawn, TAILS, axis=0)
@@ -167,12 +153,12 @@ def trade_offs(
     shown = np.append(possible, np.ones(len(ratios), dtype=bool))
     where = np.append(np.floor(r_d * parts) / parts if parts else r_d, ratios)[shown]
     predicted = {}
-    for name, fit, errors in (("general", general, general_errors), ("domain", domain, domain_errors)):
+    for name, fit in (("general", general), ("domain", domain)):
         predicted[name] = np.full((3, len(shown)), np.nan)
         frame = at(fit, name, where if len(where) else np.zeros(1))
         losses = fit.predict(frame)
         if len(where):
-            predicted[name][:, shown] = [losses, *fit.predict_interval(frame, errors)]
+            predicted[name][:, shown] = [losses, *fit.predict_interval(frame)]
     r_d, low, high = np.where(possible, [r_d, np.minimum(low, r_d), np.maximum(high, r_d)], np.nan)
     return TradeOffs(r_d, low, high, predicted, infeasible, float(curve[0]))
 

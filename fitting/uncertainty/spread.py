@@ -84,12 +84,8 @@ class Spread:
         larger = np.array([misfit.distance(known, N) if known else 0.0 for N in sizes])
         return np.hypot(np.hypot(np.where(ahead > BEYOND, far, 0.0), horizon.SIZE * larger), self.below(frame))
 
-    def log_errors_at(self, N: float, D: float) -> np.ndarray | None:
-        """Log errors (k,) of predictions at N and D, whatever the ratio; None: nothing was held out."""
-        return misfit.log_errors(self.half_width(N, D)) if self.held_out else None
-
     def log_errors(self, frame: pd.DataFrame) -> np.ndarray | None:
-        """The same (k, n) at the rows of a frame; None also where it has no N and D."""
+        """Log errors (k, n) at the rows of a frame, whatever the ratio; None: nothing held out, or no N and D in it."""
         if not self.held_out or not {"N", "D"} <= {*frame.columns}:
             return None
         rows = [*zip(frame["N"].to_numpy(float), frame["D"].to_numpy(float))]

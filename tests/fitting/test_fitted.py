@@ -1,6 +1,7 @@
 """What a fit knows about itself."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -45,10 +46,10 @@ def test_one_seed_one_fit(fit):
 def test_held_out_errors_take_the_place_of_the_residuals(fit):
     frame = pd.DataFrame({"N": [1.0], "D": [10.0]})
     low, high = fit.predict_interval(frame)
-    low_wide, high_wide = fit.predict_interval(frame, log_errors=np.array([-0.05, 0.0, 0.05]))
+    tested = replace(fit, held_out={"ratio": 0.05})
+    low_wide, high_wide = tested.predict_interval(frame)
     assert low_wide < low < fit.predict(frame) < high < high_wide
-    assert high_wide / low_wide == pytest.approx(np.exp(0.1), rel=0.02)
-    refused("log_errors", fit.predict_interval, frame, log_errors=np.array([]))
+    assert high_wide / low_wide == pytest.approx(np.exp(2 * tested.spread.half_width(1.0, 10.0)), rel=0.02)
 
 
 def test_intervals_come_from_runs_not_points():

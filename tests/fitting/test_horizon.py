@@ -20,7 +20,6 @@ from fitting.uncertainty.horizon import (
     horizons,
     reach,
 )
-from fitting.uncertainty.misfit import log_errors
 from tests.fitting.given import given
 from tests.fitting.refusal import refused
 
@@ -68,18 +67,18 @@ def test_every_interval_is_wider_below_the_fitted_ratios():
     params = {"E": 1.0, "A": 1.0, "B": 1.0, "C": 0.1, "alpha": 0.5, "beta": 0.5, "gamma": 0.5, "eta": 1.5, "eps": 0.1}
     plain = given("dcpt", params, draws=20, **seen)
     tested = replace(plain, held_out={"ratio": 0.004})
-    both = LawAverage({"dcpt": plain, "dcpt-free": replace(plain, law="dcpt-free")}, {"dcpt": 0.5, "dcpt-free": 0.5})
+    laws = {"dcpt": plain, "dcpt-free": replace(plain, law="dcpt-free")}
+    both = LawAverage(laws, {"dcpt": 0.5, "dcpt-free": 0.5}, held_out={"ratio": 0.004})
     frame = pd.DataFrame({"N": 1.0, "D": 8.0, "r": [0.9, 0.2, 0.1, 0.0]})
-    of_others = log_errors(0.01)
-    for fit, errors in ((plain, None), (tested, None), (plain, of_others), (both, of_others)):
-        low, high = fit.predict_interval(frame, log_errors=errors)
+    for fit in (plain, tested, both):
+        low, high = fit.predict_interval(frame)
         halves = np.log(high / low) / 2
         least = below(0.2, frame["r"].to_numpy(), "average" if fit is both else "law")
         assert halves[0] == pytest.approx(halves[1], rel=0.02)
         assert (halves[2:] > 0.98 * least[2:]).all()
         assert halves[1] < halves[2] < halves[3]
-        if errors is not None:
-            assert halves == pytest.approx(np.hypot(0.01, least), rel=0.02)
+        if fit is not plain:
+            assert halves == pytest.approx(np.hypot(fit.spread.half_width(1.0, 8.0), least), rel=0.02)
 
 
 @pytest.fixture(scope="module")

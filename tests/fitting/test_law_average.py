@@ -1,5 +1,7 @@
 """Several laws that answer together."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from fitting.law_average import APART, LEAST_LOSS
 from tests.fitting.given import given
 
 PARAMS = {"C2": 2.0, "C": 0.08, "G": 0.4, "eps": 0.02, "E": 500.0, "lambda": 0.99}
+HELD_OUT = {"ratio": 0.01}
 AT = {"s1": 0.3, "s1_pretrain": 2.0, "loss_before": 3.0, "rho": 1.0}
 
 
@@ -44,23 +47,21 @@ def test_each_law_reads_the_area_of_its_own_memory():
 
 
 def test_intervals_widen_where_the_laws_disagree():
-    average, log_errors = _average(C=0.16), np.linspace(-0.011, 0.011, 2001)
-    frame = pd.DataFrame({"r": [0.01, 0.9], "a.s2": 0.02, "b.s2": 0.02, **AT})
-    low, high = average.predict_interval(frame, log_errors)
+    average = replace(_average(C=0.16), held_out=HELD_OUT)
+    frame = pd.DataFrame({"N": 1.0, "D": 1.0, "r": [0.01, 0.9], "a.s2": 0.02, "b.s2": 0.02, **AT})
+    low, high = average.predict_interval(frame)
     one, other = (fit.predict(frame.assign(s2=0.02)) for fit in average.fits.values())
-    expected = np.hypot(0.0099, APART * np.sqrt(0.25 * 0.75) * np.abs(np.log(one / other)))
-    assert np.log(high / average.predict(frame)) == pytest.approx(expected, rel=1e-3)
-    assert np.log(average.predict(frame) / low) == pytest.approx(expected, rel=1e-3)
-    with pytest.raises(PointsError, match="needs log_errors"):
-        average.predict_interval(frame)
+    expected = np.hypot(average.spread.half_width(1.0, 1.0), APART * np.sqrt(0.25 * 0.75) * np.abs(np.log(one / other)))
+    assert np.log(high / average.predict(frame)) == pytest.approx(expected, rel=0.02)
+    assert np.log(average.predict(frame) / low) == pytest.approx(expected, rel=0.02)
+    with pytest.raises(PointsError, match="needs held_out"):
+        _average().predict_interval(frame)
 
 
 def test_the_answer_lies_between_those_of_the_laws():
-    laws = [_average(1.0, C=0.16), _average(0.5, C=0.16), _average(0.0, C=0.16)]
-    at, log_errors = {**AT, "a.s2": 0.02, "b.s2": 0.02}, np.linspace(-0.011, 0.011, 201)
-    given_at = {"general_at": at, "domain_at": at}
-    errors = {"general_errors": log_errors, "domain_errors": log_errors}
-    answers = [trade_off(law, law, 1e-4, 1e-3, 0.03, 3.0, **given_at, **errors) for law in laws]
+    laws = [replace(_average(weight, C=0.16), held_out=HELD_OUT) for weight in (1.0, 0.5, 0.0)]
+    at = {**AT, "a.s2": 0.02, "b.s2": 0.02}
+    answers = [trade_off(law, law, 1e-4, 1e-3, 0.03, 3.0, general_at=at, domain_at=at) for law in laws]
     first, both, second = (answer.domain_ratio or 0.0 for answer in answers)
     assert second < both < first
     assert (answers[1].low or 0.0) < second < first < (answers[1].high or 0.0)

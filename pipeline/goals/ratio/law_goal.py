@@ -54,7 +54,7 @@ from pipeline.study.collect import collect
 from pipeline.study.context import Context
 from pipeline.study.earlier import earlier_line, refuse_other_earlier, studies_of_longer_runs
 from pipeline.study.fits import back_test, fit_all, keep_errors, trust
-from pipeline.study.fitted_points import are_all_fitted, first_mixture
+from pipeline.study.fitted_points import first_mixture
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
 from pipeline.study.number_format import percent, weights_used
 
@@ -287,13 +287,10 @@ class LawGoal(Goal):
         if changed := self.asked_otherwise(context.question, answer):
             return f"it answers {changed[0]}, {changed[1]} is asked"
         try:
-            points, laws = context.points, context.question.law
+            points = context.points
         except StudyError:
             return ""
-        # Answers of older versions know the number of points alone.
-        known = {corpus: {law: n for law, n in of.items() if law in laws} for corpus, of in answer.fit_points.items()}
-        same = are_all_fitted(known, points, context.question)
-        if not (answer.points == context.points_digest if answer.points else same):
+        if answer.points not in ("", context.points_digest):
             return "it was not fitted to the points that there are now"
         if answer.fits and context.fits_digest not in ("", answer.fits):
             return "the laws were fitted anew since"

@@ -33,17 +33,16 @@ class LimitedDataGoal(LawGoal):
             yield f"goal.most_tokens: {goal.most_tokens:g}; allowed: {allowed}"
 
     def solve(self, laws: AnsweringLaws) -> Solution:
-        question, (general, domain) = laws.question, laws.corpora
+        question, domain = laws.question, laws.corpora[1]
         base, fit = find_target(question, laws.points), laws.fit(domain)
         assert question.goal.domain_tokens is not None
         tokens = question.goal.domain_tokens / 1e9
         most = (question.goal.most_tokens or LONGEST * question.goal.domain_tokens) / 1e9
         by_length = base.columns_by_length(domain, fit, tokens, most)
-        limits = {"most_tokens": most, "log_errors": fit.spread.log_errors_at(base.N, base.D)}
-        answer = limited_data(fit, base.N, tokens, at=by_length, **limits)
+        answer = limited_data(fit, base.N, tokens, most_tokens=most, at=by_length)
         ratio, low, high = answer.values["domain_ratio"]
         target = base.lasting(limited_steps(question, ratio))
-        predicted = {general: laws.loss(target, general, ratio), domain: tuple(answer.predicted["domain"])}
+        predicted = {corpus: laws.loss(target, corpus, ratio) for corpus in laws.corpora}
         identified = not (low <= 1.01 * tokens / most and high >= 0.99)
         return Solution(target, ratio, low, high, predicted, answer.status.message, answer.warnings, identified)
 

@@ -1,5 +1,7 @@
 """Values with intervals, and the warnings of an answer that lies beyond the points."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -37,7 +39,7 @@ def test_the_loss_of_a_new_run_is_less_certain_than_the_curve():
     loss, low, high = implied(fit, frame)
     drawn = fit.predict_draws(frame)
     assert low < np.quantile(drawn, 0.05) < loss < np.quantile(drawn, 0.95) < high
-    assert implied(fit, frame, log_errors=np.array([-0.1, 0.1])).high > high
+    assert implied(replace(fit, held_out={"ratio": 0.1}), frame).high > high
 
 
 def test_each_column_beyond_the_points_is_named_with_how_far():

@@ -60,22 +60,21 @@ def test_the_ratio_is_where_the_general_loss_meets_its_cap(general, domain, r_tr
 def test_no_ratio_beyond_one_that_is_excluded_is_in_the_interval(general, domain):
     """Near 0 of a corpus, where nothing was fitted, errors are larger: its loss is not less likely too high there."""
     tolerance = true_general_loss(0.6) / BEFORE - 1
-    narrow = replace(general, ranges={**general.ranges, "r": (0.3, 1.0)})
-    errors = np.array([-0.01, 0.0, 0.01])
-    assert narrow.errors_at(pandas.DataFrame({"r": [0.0], "N": N, "D": D}), errors)[0, 0] < -0.1
-    answer = fitting.trade_off(narrow, domain, N, D, tolerance, BEFORE, general_errors=errors)
+    narrow = replace(general, ranges={**general.ranges, "r": (0.3, 1.0)}, held_out={"ratio": 0.004})
+    assert narrow.errors_at(pandas.DataFrame({"r": [0.0], "N": N, "D": D}))[0, 0] < -0.1
+    answer = fitting.trade_off(narrow, domain, N, D, tolerance, BEFORE)
     assert answer.low < 0.6 < answer.high < 0.8
 
 
 def test_many_tolerances_at_once_have_the_same_answers(general, domain):
-    start, log_errors = true_general_loss(0.0) / BEFORE - 1, np.array([-0.02, 0.0, 0.01])
+    start, general = true_general_loss(0.0) / BEFORE - 1, replace(general, held_out={"ratio": 0.004})
     tolerances, at = np.array([start - 0.3, start + 0.01, start + 0.06, 9.0]), {"loss_before": BEFORE}
     columns = {"general_at": at, "domain_at": at}
     half = np.array([0.5])
-    found = trade_offs(general, domain, N, D, tolerances, BEFORE, half, **columns, general_errors=log_errors)
+    found = trade_offs(general, domain, N, D, tolerances, BEFORE, half, **columns)
     assert np.isnan([found.domain_ratio[0], found.low[0], *found.predicted["domain"][:, 0]]).all()
     for n, tolerance in list(enumerate(tolerances))[1:]:
-        one = fitting.trade_off(general, domain, N, D, tolerance, BEFORE, general_errors=log_errors)
+        one = fitting.trade_off(general, domain, N, D, tolerance, BEFORE)
         of_many = [found.domain_ratio[n], found.low[n], found.high[n]]
         assert of_many == pytest.approx([one.domain_ratio, one.low, one.high], abs=1e-9)
         for corpus, losses in one.predicted.items():
@@ -100,19 +99,10 @@ def test_none_when_nothing_helps(general, domain):
 def test_held_out_errors_widen_the_interval(general, domain):
     tolerance = true_general_loss(0.6) / BEFORE - 1
     plain = fitting.trade_off(general, domain, N, D, tolerance, BEFORE)
-    wide = fitting.trade_off(general, domain, N, D, tolerance, BEFORE, general_errors=np.array([-0.02, 0.0, 0.02]))
+    wide = fitting.trade_off(replace(general, held_out={"ratio": 0.02}), domain, N, D, tolerance, BEFORE)
     assert wide.low < plain.low <= plain.high < wide.high
     assert wide.predicted["general"][2] > plain.predicted["general"][2]
     assert wide.predicted["domain"] == plain.predicted["domain"]
-
-
-def test_a_fit_that_was_back_tested_knows_its_errors(general, domain):
-    tolerance = true_general_loss(0.6) / BEFORE - 1
-    tested = replace(general, held_out={"ratio": 0.004})
-    errors = tested.spread.log_errors_at(N, D)
-    assert fitting.trade_off(tested, domain, N, D, tolerance, BEFORE) == fitting.trade_off(
-        general, domain, N, D, tolerance, BEFORE, general_errors=errors
-    )
 
 
 def test_extrapolation_is_said(general, domain):

@@ -216,7 +216,7 @@ def test_an_average_is_judged_by_its_own_errors() -> None:
     # Nothing was held out by ratio, so errors by tokens stand for it.
     alone = [FACTORS["tokens"] * of_one, STAND_IN * FACTORS["ratio"] * of_one]
     assert halves == pytest.approx([few * half for half in (by_tokens, by_ratio, *alone)], rel=0.02)
-    assert _spread(tested.iloc[:0], average).log_errors_at(*INSIDE) is None
+    assert _spread(tested.iloc[:0], average).log_errors(pd.DataFrame({"N": [0.5], "D": [4.0]})) is None
 
 
 def test_errors_grow_beyond_the_longest_run_of_the_targets_size() -> None:
