@@ -8,6 +8,7 @@ from docs.studies.ddo_misses import misses, overlap
 from docs.studies.law_errors import RESULTS
 from pipeline.goals.registry import read_question
 from pipeline.goals.weights.methods.registry import METHODS
+from pipeline.goals.weights.mixtures import Search
 from pipeline.plan.runs import estimate
 from pipeline.study.folder import Study
 from tests.docs.pages import commands, read
@@ -22,11 +23,11 @@ def test_its_commands_are_questions_about_weights(command: list[str]) -> None:
 
 def test_its_counts_are_those_of_the_methods() -> None:
     question = read_question(["experiment=autoscale-small", "weights.seeds=1"])
-    setting = estimate(question)
+    search = Search(estimate(question))
     a_step = question.pretrain.global_batch * question.sequence_length
     m, (small, large) = len(question.corpora.sources), question.weights.scales
-    assert METHODS["ddo"].count(setting) == (1 + 2 * m, round(small * (2 * m + 7 / 3)) * a_step)
-    assert METHODS["autoscale"].count(setting) == (2 * (1 + 2 * m), round((small + large) * (2 * m + 7 / 3)) * a_step)
+    assert METHODS["ddo"].count(search) == (1 + 2 * m, round(small * (2 * m + 7 / 3)) * a_step)
+    assert METHODS["autoscale"].count(search) == (2 * (1 + 2 * m), round((small + large) * (2 * m + 7 / 3)) * a_step)
 
 
 def test_every_method_has_its_row() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fitting.answers.measured_optimum import mean_of_seeds
 from pipeline.goals.weights.artifacts import MethodResult, SpeedUp, WeightsConfirmation, WeightsRecommendation
-from pipeline.goals.weights.mixtures import average, domain_names, domain_values, measured, target_tokens
+from pipeline.goals.weights.mixtures import Search
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 from pipeline.study.status import ended_points
@@ -24,17 +24,16 @@ def compare(
     Differences and speed-ups are to the reference, uniform where it is among the methods, and paired by seed: runs of
     one seed have the same initial weights and order of text. Intervals are Student's t.
     """
-    proposals, losses_of = recommendation.proposals, context.once(measured).losses
-    values = [[average(context, losses_of(run)) for run in seeds] for seeds in runs]
+    proposals, search = recommendation.proposals, context.once(Search)
+    values = [[search.average(search.losses(run)) for run in seeds] for seeds in runs]
     names = [proposal.method for proposal in proposals]
     base = names.index("uniform") if "uniform" in names else len(names) - 1
-    weighting = domain_values(context.question)
     best = min(float(np.mean(seeds)) for seeds in values)
     rows = []
     for at, proposal in enumerate(proposals):
-        ends = [losses_of(run) for run in runs[at]]
-        losses = {domain: float(np.mean([end[domain] for end in ends])) for domain in domain_names(context)}
-        loss = sum(value * losses[domain] for domain, value in weighting.items())
+        ends = [search.losses(run) for run in runs[at]]
+        losses = {domain: float(np.mean([end[domain] for end in ends])) for domain in search.domains}
+        loss = sum(value * losses[domain] for domain, value in search.values.items())
         worst = max(losses, key=lambda domain: losses[domain])
         difference, low, high = (None,) * 3 if at == base else _interval(np.subtract(values[at], values[base]))
         rows.append(
@@ -54,8 +53,8 @@ def compare(
                 low=low,
                 high=high,
                 above_best=float(np.mean(values[at])) / best - 1,
-                general_change=_general_change(context, runs[at], losses),
-                speed=SpeedUp() if at == base else _speed(context, runs[at], values[base]),
+                general_change=_general_change(search, runs[at], losses),
+                speed=SpeedUp() if at == base else _speed(search, runs[at], values[base]),
                 search_tokens=proposal.tokens,
                 predicted=proposal.predicted.get("mean"),
             )
@@ -63,10 +62,10 @@ def compare(
     confirmation = WeightsConfirmation(
         level=LEVEL,
         reference=names[base],
-        average=context.question.weights.average,
-        domain_values=weighting,
+        average=search.settings.average,
+        domain_values=search.values,
         target=recommendation.target,
-        seeds=context.question.weights.confirm_seeds,
+        seeds=search.settings.confirm_seeds,
         methods=rows,
         points=sum(ended_points(context.study, context.plan).values()),
     )
@@ -74,28 +73,28 @@ def compare(
     return confirmation
 
 
-def _general_change(context: Context, runs: Sequence[PlannedRun], losses: dict[str, float]) -> float | None:
+def _general_change(search: Search, runs: Sequence[PlannedRun], losses: dict[str, float]) -> float | None:
     """Relative increase of the general loss over a continual phase, mean over the seeds; None from scratch."""
-    if context.question.weights.phase == "pretrain":
+    if search.settings.phase == "pretrain":
         return None
-    general = context.question.corpora.general
-    return losses[general] / float(np.mean([context.once(measured).losses(run, 0)[general] for run in runs])) - 1
+    general = search.question.corpora.general
+    return losses[general] / float(np.mean([search.losses(run, 0)[general] for run in runs])) - 1
 
 
-def _speed(context: Context, runs: Sequence[PlannedRun], reference: Sequence[float]) -> SpeedUp:
+def _speed(search: Search, runs: Sequence[PlannedRun], reference: Sequence[float]) -> SpeedUp:
     """Steps of the target over the step at which these runs reach the last value of the reference."""
-    curves = [context.once(measured).curve(run) for run in runs]
+    curves = [search.curve(run) for run in runs]
     steps = [
-        _reached({step: average(context, losses) for step, losses in curve.items()}, goal)
+        _reached({step: search.average(losses) for step, losses in curve.items()}, goal)
         for curve, goal in zip(curves, reference)
     ]
     reached = [step for step in steps if step is not None]
     if len(reached) < len(steps):
         return SpeedUp(len(reached))
-    target = context.question.weights.target
+    target = search.settings.target
     speed, low, high = (None if end is None else math.exp(end) for end in _interval(np.log(target / np.array(reached))))
     assert speed is not None
-    return SpeedUp(len(reached), speed, low, high, target_tokens(context) * (1 - 1 / speed))
+    return SpeedUp(len(reached), speed, low, high, search.target_tokens * (1 - 1 / speed))
 
 
 def _reached(curve: dict[int, float], goal: float) -> float | None:

@@ -13,15 +13,7 @@ from pipeline.goals.weights.artifacts import (
 )
 from pipeline.goals.weights.comparison import compare
 from pipeline.goals.weights.methods.registry import METHODS
-from pipeline.goals.weights.mixtures import (
-    available_tokens,
-    domain_names,
-    exact_weights,
-    measured,
-    mixture_run,
-    shared_pretraining,
-    target_tokens,
-)
+from pipeline.goals.weights.mixtures import Search, exact_weights
 from pipeline.goals.weights.problems import weights_problems
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.messages import ConfigError
@@ -42,13 +34,13 @@ class WeightsGoal(Goal):
 
     def runs(self, context: Context) -> list[PlannedRun]:
         """The runs that the methods read; the text must be enough also to confirm weights that need no search."""
-        weights = context.question.weights
-        runs = [first] if (first := shared_pretraining(context)) else []
-        runs += [run for name in weights.methods for run in METHODS[name].runs(context)]
+        search, weights = context.once(Search), context.question.weights
+        runs = [first] if (first := search.pretraining) else []
+        runs += [run for name in weights.methods for run in METHODS[name].runs(search)]
         runs = list({run.spec.hash: run for run in runs}.values())
-        compared = confirmation_runs(context, _without_search(context))
+        compared = confirmation_runs(context, _without_search(search))
         problems = list(supply_problems([*runs, *compared], context))
-        available, needed = sum(available_tokens(context).values()), target_tokens(context)
+        available, needed = sum(search.available_tokens.values()), search.target_tokens
         if available < needed and "autoscale" in weights.methods:
             problems.append(
                 f"weights.target: {weights.target} steps are {needed:,} tokens, and all domains have {available:,.0f} "
@@ -60,16 +52,16 @@ class WeightsGoal(Goal):
 
     def plan_notes(self, context: Context, runs: Sequence[PlannedRun]) -> PlanNotes:
         """The cost of the search and of the confirmation, known before training; runs of several methods count once."""
-        weights = context.question.weights
-        stages = [Stage("pre-training", 1, first.spec.tokens)] if (first := shared_pretraining(context)) else []
+        search, weights = context.once(Search), context.question.weights
+        stages = [Stage("pre-training", 1, first.spec.tokens)] if (first := search.pretraining) else []
         read: list[PlannedRun] = []
         for name in weights.methods:
-            stages.append(Stage(f"search by {name}", *METHODS[name].count(context)))
-            read += {run.spec.hash: run for run in METHODS[name].runs(context)}.values()
-        count, seeds = sum(METHODS[name].proposals(context) for name in weights.methods), weights.confirm_seeds
-        compared = [run for proposal in _without_search(context) for run in confirmation_runs(context, [proposal])]
+            stages.append(Stage(f"search by {name}", *METHODS[name].count(search)))
+            read += {run.spec.hash: run for run in METHODS[name].runs(search)}.values()
+        count, seeds = sum(METHODS[name].proposals(search) for name in weights.methods), weights.confirm_seeds
+        compared = [run for proposal in _without_search(search) for run in confirmation_runs(context, [proposal])]
         purpose = f"confirmation: {count} weights, {seeds} seeds"
-        stages.append(Stage(purpose, count * seeds, count * seeds * target_tokens(context)))
+        stages.append(Stage(purpose, count * seeds, count * seeds * search.target_tokens))
         counted = [run.spec for run in (*read, *compared)]
         once = {spec.hash: spec for spec in counted}.values()
         if len(once) < len(counted):
@@ -92,10 +84,10 @@ class WeightsGoal(Goal):
     def recommend(self, context: Context, log: Log) -> WeightsRecommendation:
         proposals = self._proposals(context, log)
         answer = next((proposal for proposal in proposals if proposal.method == "autoscale"), proposals[0])
-        weights = context.question.weights
+        search, weights = context.once(Search), context.question.weights
         recommendation = WeightsRecommendation(
             goal=WeightsQuestion("weights", weights.phase, weights.average),
-            target=WeightsTarget(context.question.model.name, weights.target, target_tokens(context)),
+            target=WeightsTarget(context.question.model.name, weights.target, search.target_tokens),
             method=answer.method,
             mixture=answer.weights,
             low=answer.low,
@@ -109,24 +101,24 @@ class WeightsGoal(Goal):
 
     def _proposals(self, context: Context, log: Log) -> list[Proposal]:
         """The proposals of all methods, in the question's order; a line for a method of over two seconds."""
-        runs = self.runs(context)
-        if missing := [run for run in runs if not context.once(measured).done(run)]:
+        runs, search = self.runs(context), context.once(Search)
+        if missing := [run for run in runs if not search.is_done(run)]:
             raise StudyError(
                 f"{len(missing)} of {len(runs)} runs are not done or not collected, {missing[0].name} among them; "
                 "run cptlaw train, then cptlaw collect"
             )
         proposals = []
-        for name in context.question.weights.methods:
+        for name in search.settings.methods:
             start = time.perf_counter()
-            proposals += METHODS[name].propose(context)
+            proposals += METHODS[name].propose(search)
             if (seconds := time.perf_counter() - start) > 2:
                 log(f"{name} proposed: {seconds:.0f} s")
         return proposals
 
     def confirmation_runs(self, context: Context) -> list[PlannedRun]:
-        content = WeightsRecommendation.read(context.study)
-        same = set(content.mixture) == set(domain_names(context))
-        if not same or content.target.steps != context.question.weights.target:
+        content, search = WeightsRecommendation.read(context.study), context.once(Search)
+        same = set(content.mixture) == set(search.domains)
+        if not same or content.target.steps != search.settings.target:
             path = WeightsRecommendation.path(context.study)
             raise StudyError(f"{path}: of another question; run cptlaw recommend again")
         runs = confirmation_runs(context, content.proposals)
@@ -144,18 +136,18 @@ class WeightsGoal(Goal):
         return f"The mean {question.weights.average} over the domains is to be as small as possible."
 
 
-def _without_search(context: Context) -> list[Proposal]:
+def _without_search(search: Search) -> list[Proposal]:
     """The proposals of methods that need no runs."""
-    methods = [METHODS[name] for name in context.question.weights.methods]
-    return [row for method in methods if method.count(context) == (0, 0) for row in method.propose(context)]
+    methods = [METHODS[name] for name in search.settings.methods]
+    return [row for method in methods if method.count(search) == (0, 0) for row in method.propose(search)]
 
 
 def confirmation_runs(context: Context, proposals: Sequence[Proposal]) -> list[PlannedRun]:
     """The runs that compare proposals at the target, one a seed; proposals of equal weights share their runs."""
-    weights, seed = context.question.weights, context.question.seed
+    search, seed = context.once(Search), context.question.seed
     runs = [
-        mixture_run(context, exact_weights(proposal.weights), weights.target, seed + number, "confirm")
+        search.run(exact_weights(proposal.weights), search.settings.target, seed + number, "confirm")
         for proposal in proposals
-        for number in range(weights.confirm_seeds)
+        for number in range(search.settings.confirm_seeds)
     ]
     return list({run.spec.hash: run for run in runs}.values())

@@ -1,77 +1,78 @@
 """What a method for mixture weights is, and what it starts from: the domains, their text, and a run at any mixture."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from pipeline.goals.weights.artifacts import Proposal
 from pipeline.plan.runs import mixture_spec, pretraining_runs
-from pipeline.question.schema import PhaseConfig, Question
+from pipeline.question.schema import PhaseConfig
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context
-from pipeline.study.folder import PlannedRun, Study
+from pipeline.study.folder import PlannedRun
 
 
-@dataclass(frozen=True)
-class Method:
-    """A way to find mixture weights."""
+class Search:
+    """The search for mixture weights that a question asks for; `context.once(Search)` keeps what it has read."""
 
-    propose: Callable[[Context], list[Proposal]]
-    """Its proposals, once all of `runs` are done."""
-    runs: Callable[[Context], list[PlannedRun]] = lambda context: []
-    """The runs that it reads, as far as the measured losses determine them: a later round follows an earlier one."""
-    count: Callable[[Context], tuple[int, int]] = lambda context: (0, 0)
-    """(runs, tokens) of the whole search, later rounds included, known before training."""
-    proposals: Callable[[Context], int] = lambda context: 1
-    """Number of its proposals, known before training; each is confirmed."""
+    def __init__(self, context: Context) -> None:
+        self.context, self.study, self.question = context, context.study, context.question
+        self.settings = context.question.weights
+        """The section weights of the question."""
+        self.domains = tuple(context.question.corpora.sources)
+        """Names of the corpora, in the question's order."""
+        self.phase: PhaseConfig = getattr(context.question, self.settings.phase)
+        """The phase whose mixture is searched."""
+        self.sequence_length = self.phase.sequence_length or context.question.sequence_length
+        self.tokens_per_step = self.phase.global_batch * self.sequence_length
+        self.target_tokens = self.settings.target * self.tokens_per_step
+        """Tokens of a run of weights.target steps."""
 
+    @cached_property
+    def base(self) -> dict[str, Fraction]:
+        """Weights of the base run, exact, sum 1."""
+        return exact_weights(self.settings.base or dict.fromkeys(self.domains, Fraction(1, len(self.domains))))
 
-def proposal_of(method: str, weights: dict[str, float], runs: Sequence[PlannedRun], **fields: Any) -> Proposal:
-    """A proposal with the names and tokens of the runs that it has read, each counted once."""
-    once = {run.spec.hash: run for run in runs}.values()
-    names, tokens = tuple(run.name for run in once), sum(run.spec.tokens for run in once)
-    return Proposal(method, weights, runs=names, tokens=tokens, **fields)
+    @cached_property
+    def pretraining(self) -> PlannedRun | None:
+        """Pre-training run that all mixtures start from; None: they start from scratch, or from a directory."""
+        model = self.question.model
+        scratch = self.settings.phase != "continual" or model.path
+        return None if scratch else self.context.once(pretraining_runs)[model.name]
 
+    @cached_property
+    def values(self) -> dict[str, float]:
+        """Domain -> weight of its loss in the average, sum 1: weights.value, or equal; continual limits general's."""
+        left_out = self.question.corpora.general if "continual" in self.settings.methods else None
+        given = self.settings.value or {name: float(name != left_out) for name in self.domains}
+        return {name: given.get(name, 0.0) / sum(given.values()) for name in self.domains}
 
-def domain_names(context: Context) -> tuple[str, ...]:
-    """Names of the corpora, in the question's order."""
-    return tuple(context.question.corpora.sources)
+    def average(self, losses: Mapping[str, float]) -> float:
+        """The minimised average of the losses of all domains: mean loss, or mean perplexity."""
+        exp = math.exp if self.settings.average == "perplexity" else float
+        return sum(value * exp(losses[domain]) for domain, value in self.values.items() if value)
 
+    @cached_property
+    def points(self) -> pd.DataFrame | None:
+        """The collected points; None: none are collected."""
+        return read_points(self.study) if (self.study.folder / "points.parquet").exists() else None
 
-def searched_phase(context: Context) -> PhaseConfig:
-    """The phase whose mixture is searched."""
-    return getattr(context.question, context.question.weights.phase)
+    @cached_property
+    def _rows(self) -> dict[tuple[str, int], dict[str, float]]:
+        rows: dict[tuple[str, int], dict[str, float]] = {}
+        if self.points is not None:
+            points = self.points.sort_values("step", kind="stable")[["run", "step", "corpus", "loss"]]
+            for name, step, corpus, loss in points.itertuples(index=False):
+                rows.setdefault((name, int(step)), {})[corpus] = float(loss)
+        return rows
 
-
-def base_weights(context: Context) -> dict[str, Fraction]:
-    """Weights of the base run, exact, sum 1."""
-    names = domain_names(context)
-    return exact_weights(context.question.weights.base or dict.fromkeys(names, Fraction(1, len(names))))
-
-
-def shared_pretraining(context: Context) -> PlannedRun | None:
-    """Pre-training run that all mixtures start from; None: they start from scratch, or from a directory."""
-    question = context.question
-    if question.weights.phase != "continual" or question.model.path:
-        return None
-    return context.once(pretraining_runs)[question.model.name]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The measured losses of a study's runs."""
-
-    study: Study
-    points: pd.DataFrame | None
-    """The collected points; None: none are collected."""
-
-    def done(self, run: PlannedRun) -> bool:
+    def is_done(self, run: PlannedRun) -> bool:
         """Whether a run has ended and its last losses are collected."""
         return (run.name, run.spec.steps) in self._rows and self.study.state(run) == "done"
 
@@ -83,34 +84,62 @@ class Measured:
         """Step -> corpus -> loss, in the order of the steps."""
         return {step: losses for (name, step), losses in self._rows.items() if name == run.name}
 
-    @functools.cached_property
-    def _rows(self) -> dict[tuple[str, int], dict[str, float]]:
-        if self.points is None:
-            return {}
-        rows: dict[tuple[str, int], dict[str, float]] = {}
-        points = self.points.sort_values("step", kind="stable")[["run", "step", "corpus", "loss"]]
-        for name, step, corpus, loss in points.itertuples(index=False):
-            rows.setdefault((name, int(step)), {})[corpus] = float(loss)
-        return rows
+    def run(self, weights: Mapping[str, Fraction], steps: int, seed: int, role: str = "fit") -> PlannedRun:
+        """The run of the searched phase at exact weights that sum to 1; the same for every method that asks for it."""
+        phase = dataclasses.replace(self.phase, steps=steps, branches=[])
+        spec, start = mixture_spec(self.context, phase, weights, seed)
+        # From the spec alone: the name must not depend on the method that asks first.
+        largest = max(weights, key=lambda domain: weights[domain])
+        mixed = "equal" if len(set(weights.values())) == 1 else f"{largest}{round(100 * weights[largest])}"
+        slug = f"{spec.phase}-{self.question.model.name}-{mixed}-{steps}-seed{seed}"
+        return PlannedRun(f"{slug}-{spec.hash[:8]}", role, self.question.model.name, start, spec)
+
+    @cached_property
+    def available_tokens(self) -> dict[str, float]:
+        """Domain -> tokens that a run may read of it: the prepared ones, weights.passes times."""
+        length, corpora = self.sequence_length, self.context.manifest.corpora
+        whole = {domain: (corpora[domain].tokens["train"] - 1) // length * length for domain in self.domains}
+        return {domain: self.settings.passes * tokens for domain, tokens in whole.items()}
+
+    def largest_weights(self, steps: int) -> dict[str, float]:
+        """Domain -> the largest weight, at most 1, for which it has the text of a run of `steps`."""
+        tokens = steps * self.tokens_per_step
+        # Weights are rounded before they are run, and the largest takes the rounding error.
+        return {
+            domain: 1.0 if have >= tokens else max(0.0, math.floor(1000 * have / tokens - 0.5) / 1000)
+            for domain, have in self.available_tokens.items()
+        }
+
+    def within_text(self, free: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
+        """Weights that the text of each domain allows at the target, and a line for each domain that it limits."""
+        weights = limit_weights(free, self.largest_weights(self.settings.target))
+        limited = "is limited to {:.3f} by its text at the target; without the limit it is {:.3f}"
+        return weights, [
+            f"{domain} {limited.format(weights[domain], weight)}"
+            for domain, weight in free.items()
+            if weights[domain] < weight
+        ]
 
 
-def measured(context: Context) -> Measured:
-    """The losses of a study's runs as collected; take it by `context.once`."""
-    study = context.study
-    return Measured(study, read_points(study) if (study.folder / "points.parquet").exists() else None)
+@dataclass(frozen=True)
+class Method:
+    """A way to find mixture weights."""
+
+    propose: Callable[[Search], list[Proposal]]
+    """Its proposals, once all of `runs` are done."""
+    runs: Callable[[Search], list[PlannedRun]] = lambda search: []
+    """The runs that it reads, as far as the measured losses determine them: a later round follows an earlier one."""
+    count: Callable[[Search], tuple[int, int]] = lambda search: (0, 0)
+    """(runs, tokens) of the whole search, later rounds included, known before training."""
+    proposals: Callable[[Search], int] = lambda search: 1
+    """Number of its proposals, known before training; each is confirmed."""
 
 
-def domain_values(question: Question) -> dict[str, float]:
-    """Domain -> weight of its loss in the average, sum 1: weights.value, or equal; continual constrains general's."""
-    left_out = question.corpora.general if "continual" in question.weights.methods else None
-    given = question.weights.value or {name: float(name != left_out) for name in question.corpora.sources}
-    return {name: given.get(name, 0.0) / sum(given.values()) for name in question.corpora.sources}
-
-
-def average(context: Context, losses: Mapping[str, float]) -> float:
-    """The minimised average of the losses of all domains: mean loss, or mean perplexity."""
-    exp = math.exp if context.question.weights.average == "perplexity" else float
-    return sum(value * exp(losses[domain]) for domain, value in domain_values(context.question).items() if value)
+def proposal_of(method: str, weights: dict[str, float], runs: Sequence[PlannedRun], **fields: Any) -> Proposal:
+    """A proposal with the names and tokens of the runs that it has read, each counted once."""
+    once = {run.spec.hash: run for run in runs}.values()
+    names, tokens = tuple(run.name for run in once), sum(run.spec.tokens for run in once)
+    return Proposal(method, weights, runs=names, tokens=tokens, **fields)
 
 
 def exact_weights(weights: Mapping[str, float | Fraction]) -> dict[str, Fraction]:
@@ -136,52 +165,6 @@ def _exact(weight: float | Fraction) -> Fraction:
     return short if abs(short - Fraction(weight)) < Fraction(1, 10**12) else Fraction(round(weight * 10_000), 10_000)
 
 
-def mixture_run(
-    context: Context, weights: Mapping[str, Fraction], steps: int, seed: int, role: str = "fit"
-) -> PlannedRun:
-    """The run of the searched phase at exact weights that sum to 1; the same for every method that asks for it."""
-    question = context.question
-    phase = dataclasses.replace(searched_phase(context), steps=steps, branches=[])
-    spec, start = mixture_spec(context, phase, weights, seed)
-    # From the spec alone: the name must not depend on the method that asks first.
-    largest = max(weights, key=lambda domain: weights[domain])
-    mixed = "equal" if len(set(weights.values())) == 1 else f"{largest}{round(100 * weights[largest])}"
-    slug = f"{spec.phase}-{question.model.name}-{mixed}-{steps}-seed{seed}"
-    return PlannedRun(f"{slug}-{spec.hash[:8]}", role, question.model.name, start, spec)
-
-
-def sequence_length(context: Context) -> int:
-    """Tokens of a sequence of the phase."""
-    return searched_phase(context).sequence_length or context.question.sequence_length
-
-
-def tokens_per_step(context: Context) -> int:
-    """Tokens of an optimizer step of the phase."""
-    return searched_phase(context).global_batch * sequence_length(context)
-
-
-def target_tokens(context: Context) -> int:
-    """Tokens of a run of weights.target steps."""
-    return context.question.weights.target * tokens_per_step(context)
-
-
-def available_tokens(context: Context) -> dict[str, float]:
-    """Domain -> tokens that a run may read of it: the prepared ones, weights.passes times."""
-    length, corpora = sequence_length(context), context.manifest.corpora
-    whole = {domain: (corpora[domain].tokens["train"] - 1) // length * length for domain in domain_names(context)}
-    return {domain: context.question.weights.passes * tokens for domain, tokens in whole.items()}
-
-
-def largest_weights(context: Context, steps: int) -> dict[str, float]:
-    """Domain -> the largest weight, at most 1, for which it has the text of a run of `steps`."""
-    tokens = steps * tokens_per_step(context)
-    # Weights are rounded before they are run, and the largest takes the rounding error.
-    return {
-        domain: 1.0 if have >= tokens else max(0.0, math.floor(1000 * have / tokens - 0.5) / 1000)
-        for domain, have in available_tokens(context).items()
-    }
-
-
 def limit_weights(weights: Mapping[str, float], limits: Mapping[str, float]) -> dict[str, float]:
     """Weights of which none is above its limit; the other domains get the rest, in proportion to their weights.
 
@@ -200,13 +183,3 @@ def limit_weights(weights: Mapping[str, float], limits: Mapping[str, float]) -> 
             return {domain: held.get(domain, weight * scale if held else weight) for domain, weight in weights.items()}
         held |= over
     return dict(weights)
-
-
-def within_text(context: Context, free: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
-    """Weights that the text of each domain allows at the target, and a line for each domain that it limits."""
-    weights = limit_weights(free, largest_weights(context, context.question.weights.target))
-    return weights, [
-        f"{domain} is limited to {weights[domain]:.3f} by its text at the target; without the limit it is {weight:.3f}"
-        for domain, weight in free.items()
-        if weights[domain] < weight
-    ]

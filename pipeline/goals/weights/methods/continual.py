@@ -20,8 +20,7 @@ from pipeline.goals.weights.methods.random_mixtures import (
     law_proposal,
     points_of,
 )
-from pipeline.goals.weights.mixtures import base_weights, domain_names, domain_values, largest_weights, mixture_run
-from pipeline.study.context import Context
+from pipeline.goals.weights.mixtures import Search
 from training.schedule import learning_rates
 from training.spec import RunSpec
 
@@ -119,19 +118,19 @@ def end_columns(law: Fit, points: pd.DataFrame, spec: RunSpec, step: int | None 
     return {name: value for name, value in known.items() if name in law.equation.columns}
 
 
-def _propose(context: Context) -> list[Proposal]:
+def _propose(search: Search) -> list[Proposal]:
     """The mixture of lowest average loss whose predicted loss increase on general is at most goal.tolerance."""
-    question, weights, general = context.question, context.question.weights, context.question.corpora.general
-    runs = finished_mixtures(context)
-    target = mixture_run(context, base_weights(context), weights.target, question.seed).spec
+    question, weights, general = search.question, search.settings, search.question.corpora.general
+    runs = finished_mixtures(search)
+    target = search.run(search.base, weights.target, question.seed).spec
     from_step = {law: question.law[law].from_step for law in SURROGATES if law in question.law}
     random = RandomRuns(
-        points_of(context, runs), runs[0].spec, context.schedules, from_step, question.bootstrap, question.seed
+        points_of(search, runs), runs[0].spec, search.context.schedules, from_step, question.bootstrap, question.seed
     )
     errors = random.held_out_errors()
     law = best_surrogate(errors, longer=target.steps > random.spec.steps)
 
-    points = {domain: random.on(domain) for domain in domain_names(context)}
+    points = {domain: random.on(domain) for domain in search.domains}
     fits = {domain: random.fit(law, part) for domain, part in points.items()}
     lengths, notes = {}, []
     if law == "data-mixing" and target.steps != random.spec.steps:
@@ -142,10 +141,10 @@ def _propose(context: Context) -> list[Proposal]:
     before = float(points[general]["loss_before"].mean())
     answer = best_mixture(
         fits,
-        domain_values(question),
+        search.values,
         limits={general: before * (1 + question.goal.tolerance)},
-        high=largest_weights(context, weights.target),
-        at={domain: end_columns(fits[domain], points[domain], target) for domain in domain_names(context)},
+        high=search.largest_weights(weights.target),
+        at={domain: end_columns(fits[domain], points[domain], target) for domain in search.domains},
         longer=lengths,
         average=weights.average,
     )
@@ -162,10 +161,10 @@ def _propose(context: Context) -> list[Proposal]:
         "held_out": errors.astype(object).where(errors.notna(), None).to_dict("records"),
         "general_before": before,
         "tolerance": question.goal.tolerance,
-        "value": domain_values(question),
+        "value": search.values,
         "intervals": {name: [loss.low, loss.high] for name, loss in losses},
     }
-    return [law_proposal("continual", context, runs, fits, answer, lines, numbers)]
+    return [law_proposal("continual", search, runs, fits, answer, lines, numbers)]
 
 
 def best_surrogate(errors: pd.DataFrame, longer: bool) -> str:

@@ -6,7 +6,7 @@ of each domain.
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -14,22 +14,7 @@ import numpy as np
 
 from fitting import DDO, AutoScale, PointsError, autoscale, ddo
 from pipeline.goals.weights.artifacts import Coefficients, DesignFit, Details, PathPoint, Proposal
-from pipeline.goals.weights.mixtures import (
-    Method,
-    available_tokens,
-    average,
-    base_weights,
-    domain_names,
-    largest_weights,
-    limit_weights,
-    measured,
-    mixture_run,
-    proposal_of,
-    target_tokens,
-    tokens_per_step,
-    within_text,
-)
-from pipeline.study.context import Context
+from pipeline.goals.weights.mixtures import Method, Search, limit_weights, proposal_of
 from pipeline.study.folder import PlannedRun
 
 SIGNIFICANT = 0.05
@@ -38,7 +23,7 @@ FAR = 0.02
 """Relative error of a factor, from rounding to whole steps, above which the proposal has a note."""
 Optima = list[DDO] | list[dict[str, float]]
 """The fit, or domain -> optimal tokens, of the smaller and of the larger scale."""
-Scales = Callable[[Context], list[int]]
+Scales = Callable[[Search], list[int]]
 """The steps of the base runs that a method reads."""
 Offsets = dict[str, float] | float
 """As `fitting.autoscale` takes them."""
@@ -70,9 +55,9 @@ class OneAtATimeDesign:
         return next(iter(self.seeds[0].values())).spec.tokens_per_step * self.steps
 
 
-def factors_of(context: Context) -> list[Fraction]:
+def factors_of(search: Search) -> list[Fraction]:
     """Multiples of a domain's base tokens, exact, rising."""
-    return sorted(Fraction(factor) for factor in context.question.weights.factors)
+    return sorted(Fraction(factor) for factor in search.settings.factors)
 
 
 def perturbed(
@@ -93,54 +78,47 @@ def perturbed(
     return weights, length
 
 
-def one_at_a_time(context: Context, base: Mapping[str, Fraction], steps: int) -> OneAtATimeDesign:
+def one_at_a_time(search: Search, base: Mapping[str, Fraction], steps: int) -> OneAtATimeDesign:
     """The runs of one round: 1 + domains x (factors - 1) for every seed."""
     cells = {
         (domain, factor): (dict(base), steps) if factor == 1 else perturbed(base, domain, factor, steps)
-        for domain in domain_names(context)
-        for factor in factors_of(context)
+        for domain in search.domains
+        for factor in factors_of(search)
     }
-    seeds = (context.question.seed + number for number in range(context.question.weights.seeds))
-    tables = [{cell: mixture_run(context, *run, seed) for cell, run in cells.items()} for seed in seeds]
+    seeds = (search.question.seed + number for number in range(search.settings.seeds))
+    tables = [{cell: search.run(*run, seed) for cell, run in cells.items()} for seed in seeds]
     return OneAtATimeDesign(dict(base), steps, tables)
 
 
-def design_rounds(context: Context, steps: int) -> Iterator[tuple[OneAtATimeDesign, DDO | None]]:
+# Several methods ask for one round, and its bootstrap takes a tenth of a second.
+@functools.lru_cache(maxsize=8)
+def design_rounds(search: Search, steps: int) -> list[tuple[OneAtATimeDesign, DDO | None]]:
     """The rounds at a scale, each with its fit; the first one with open runs is the last, without a fit."""
-    base = base_weights(context)
-    for number in range(context.question.weights.rounds):
-        design = one_at_a_time(context, base, steps)
-        if not all(context.once(measured).done(run) for run in design.runs):
-            yield design, None
-            return
-        fit = fit_design(context, design)
-        yield design, fit
-        if number + 1 < context.question.weights.rounds:
-            base = whole_step_weights(dict(zip(fit.names, fit.weights.tolist())), steps, factors_of(context))
+    base, rounds = search.base, []
+    for _ in range(search.settings.rounds):
+        design = one_at_a_time(search, base, steps)
+        if not all(search.is_done(run) for run in design.runs):
+            return [*rounds, (design, None)]
+        fit = fit_design(search, design)
+        rounds.append((design, fit))
+        base = whole_step_weights(dict(zip(fit.names, fit.weights.tolist())), steps, factors_of(search))
+    return rounds
 
 
-def fit_design(context: Context, design: OneAtATimeDesign) -> DDO:
+def fit_design(search: Search, design: OneAtATimeDesign) -> DDO:
     """Fit the curves of the domains, with the optimum at the length of the base run."""
-    names = domain_names(context)
-    losses = tuple(zip(*(_losses(context, design, domain) for domain in names)))
-    weights = tuple(float(design.base[domain]) for domain in names)
-    return _cached_fit(losses, tuple(map(float, factors_of(context))), weights, names, design.tokens)
+    losses = [*zip(*(_losses(search, design, domain) for domain in search.domains))]
+    weights = [float(design.base[domain]) for domain in search.domains]
+    seeds = losses if len(losses) > 1 else losses[0]
+    return ddo(seeds, factors_of(search), base_weights=weights, names=search.domains, tokens=design.tokens)
 
 
-def _losses(context: Context, design: OneAtATimeDesign, domain: str) -> list[tuple[float, ...]]:
-    """The average loss of the runs that change a domain's tokens, a tuple over the factors for each seed."""
+def _losses(search: Search, design: OneAtATimeDesign, domain: str) -> list[list[float]]:
+    """The average loss of the runs that change a domain's tokens, a list over the factors for each seed."""
     return [
-        tuple(average(context, context.once(measured).losses(table[domain, factor])) for factor in factors_of(context))
+        [search.average(search.losses(table[domain, factor])) for factor in factors_of(search)]
         for table in design.seeds
     ]
-
-
-@functools.lru_cache(maxsize=64)
-def _cached_fit(
-    losses: Sequence, factors: tuple[float, ...], weights: tuple[float, ...], names: tuple[str, ...], tokens: int
-) -> DDO:
-    # Cached: several methods ask for one round, and its bootstrap takes a tenth of a second.
-    return ddo(losses if len(losses) > 1 else losses[0], factors, base_weights=weights, names=names, tokens=tokens)
 
 
 def whole_step_weights(weights: Mapping[str, float], steps: int, factors: list[Fraction]) -> dict[str, Fraction]:
@@ -172,7 +150,7 @@ def effect(fit: DDO) -> list[str]:
     return [f"the losses {verb} the domains apart by what their tokens are worth (F-test: p = {fit.p_value:.2g})"]
 
 
-def missed_factors(context: Context, design: OneAtATimeDesign) -> list[str]:
+def missed_factors(search: Search, design: OneAtATimeDesign) -> list[str]:
     """A line for each factor that rounding to whole steps has changed."""
     lines = []
     for (domain, factor), run in design.seeds[0].items():
@@ -182,14 +160,14 @@ def missed_factors(context: Context, design: OneAtATimeDesign) -> list[str]:
     return lines
 
 
-def design_fit(context: Context, design: OneAtATimeDesign, fit: DDO) -> DesignFit:
+def design_fit(search: Search, design: OneAtATimeDesign, fit: DDO) -> DesignFit:
     """A round as the report reads it."""
-    points = {domain: list(map(list, _losses(context, design, domain))) for domain in domain_names(context)}
+    points = {domain: _losses(search, design, domain) for domain in search.domains}
     return DesignFit(
         steps=design.steps,
         tokens=design.tokens,
         base={domain: float(weight) for domain, weight in design.base.items()},
-        factors=[float(factor) for factor in factors_of(context)],
+        factors=[float(factor) for factor in factors_of(search)],
         points=points,
         base_value=fit.base,
         predicted=fit.predicted.value,
@@ -199,50 +177,50 @@ def design_fit(context: Context, design: OneAtATimeDesign, fit: DDO) -> DesignFi
     )
 
 
-def _scale(context: Context) -> list[int]:
+def _scale(search: Search) -> list[int]:
     """That of DDO."""
-    return context.question.weights.scales[:1]
+    return search.settings.scales[:1]
 
 
-def _scales(context: Context) -> list[int]:
+def _scales(search: Search) -> list[int]:
     """Those of AutoScale."""
-    scales = context.question.weights.scales
+    scales = search.settings.scales
     return [scales[0], scales[-1]]
 
 
-def _count(scales: Scales, context: Context) -> tuple[int, int]:
+def _count(scales: Scales, search: Search) -> tuple[int, int]:
     """(runs, tokens) of all rounds at some scales, which do not depend on the weights."""
-    weights, m = context.question.weights, len(domain_names(context))
-    other = [factor for factor in factors_of(context) if factor != 1]
+    weights, m = search.settings, len(search.domains)
+    other = [factor for factor in factors_of(search) if factor != 1]
     length, rounds = 1 + sum(m + factor - 1 for factor in other), weights.rounds * weights.seeds
-    tokens = sum(round(rounds * steps * length * tokens_per_step(context)) for steps in scales(context))
-    return len(scales(context)) * rounds * (1 + m * len(other)), tokens
+    tokens = sum(round(rounds * steps * length * search.tokens_per_step) for steps in scales(search))
+    return len(scales(search)) * rounds * (1 + m * len(other)), tokens
 
 
-def _runs(scales: Scales, context: Context) -> list[PlannedRun]:
+def _runs(scales: Scales, search: Search) -> list[PlannedRun]:
     """The runs of the rounds at some scales, as far as they are known."""
-    return [run for steps in scales(context) for design, _ in design_rounds(context, steps) for run in design.runs]
+    return [run for steps in scales(search) for design, _ in design_rounds(search, steps) for run in design.runs]
 
 
-def _propose(context: Context) -> list[Proposal]:
-    rounds = list(design_rounds(context, *_scale(context)))
+def _propose(search: Search) -> list[Proposal]:
+    rounds = design_rounds(search, *_scale(search))
     design, fit = rounds[-1]
     assert fit is not None
-    weights, limited = within_text(context, dict(zip(fit.names, fit.weights.tolist())))
+    weights, limited = search.within_text(dict(zip(fit.names, fit.weights.tolist())))
     ends = (fit.low, fit.high) if len(fit.draws) > 0 else ((), ())
     low, high = (dict(zip(fit.names, map(float, end))) for end in ends)
     binding = [fit.status.message] if fit.held else []
-    lines = (*effect(fit), *fit.warnings, *missed_factors(context, design), *binding, *limited)
-    details = Details(designs=[design_fit(context, one, made) for one, made in rounds if made])
-    runs, predicted = _runs(_scale, context), predicted_at_target(context, fit, weights)
+    lines = (*effect(fit), *fit.warnings, *missed_factors(search, design), *binding, *limited)
+    details = Details(designs=[design_fit(search, one, made) for one, made in rounds if made])
+    runs, predicted = _runs(_scale, search), predicted_at_target(search, fit, weights)
     return [proposal_of("ddo", weights, runs, low=low, high=high, predicted=predicted, lines=lines, details=details)]
 
 
-def predicted_at_target(context: Context, fit: DDO, weights: Mapping[str, float]) -> dict[str, float]:
+def predicted_at_target(search: Search, fit: DDO, weights: Mapping[str, float]) -> dict[str, float]:
     """The mean loss at the target by the curves of a scale, as `Proposal.predicted`; empty where they give none."""
-    if context.question.weights.average != "loss":
+    if search.settings.average != "loss":
         return {}
-    target = target_tokens(context)
+    target = search.target_tokens
     loss = fit.loss_at([weights[name] * target for name in fit.names])
     return {"mean": loss} if math.isfinite(loss) else {}
 
@@ -251,26 +229,26 @@ DDO_METHOD = Method(_propose, functools.partial(_runs, _scale), functools.partia
 """Proposes the optimum at the first of weights.scales for the target."""
 
 
-def _propose_path(context: Context) -> list[Proposal]:
-    rounds = [[*design_rounds(context, steps)][-1] for steps in _scales(context)]
+def _propose_path(search: Search) -> list[Proposal]:
+    rounds = [design_rounds(search, steps)[-1] for steps in _scales(search)]
     designs, fits = [design for design, _ in rounds], [fit for _, fit in rounds if fit is not None]
-    of_designs = [design_fit(context, *one) for one in zip(designs, fits)]
+    of_designs = [design_fit(search, *one) for one in zip(designs, fits)]
     of_scales = [
         f"at {design.steps} steps: {line}"
         for design, fit in zip(designs, fits)
-        for line in _path_lines(context, design, fit)
+        for line in _path_lines(search, design, fit)
     ]
-    runs, target = _runs(_scales, context), target_tokens(context)
+    runs, target = _runs(_scales, search), search.target_tokens
     # A search with one seed cannot be tested, and is believed.
     if any(fit.p_value >= SIGNIFICANT for fit in fits):
-        weights, limited = within_text(context, {name: float(weight) for name, weight in base_weights(context).items()})
+        weights, limited = search.within_text({name: float(weight) for name, weight in search.base.items()})
         lines, details = (*of_scales, _NO_EFFECT, *limited), Details(designs=of_designs)
         names = ("autoscale", "autoscale-offsets")
         return [proposal_of(name, weights, runs, lines=lines, details=details) for name in names]
-    most = largest_weights(context, context.question.weights.target)
+    most = search.largest_weights(search.settings.target)
     limits = {domain: weight * target for domain, weight in most.items()}
     proposals = []
-    for name, offsets in (("autoscale", 0.0), ("autoscale-offsets", _offsets(context, designs, fits))):
+    for name, offsets in (("autoscale", 0.0), ("autoscale-offsets", _offsets(search, designs, fits))):
         answer, tokens, left_path = _at(fits, target, offsets, limits)
         # `_path_lines` has the bounds, with the scale of each.
         warnings = [line for line in answer.warnings if "need not lie on the path" not in line]
@@ -280,11 +258,11 @@ def _propose_path(context: Context) -> list[Proposal]:
         weights = _weights(tokens, target)
         details = Details(
             designs=of_designs,
-            path=_path(context, fits, offsets, target),
+            path=_path(search, fits, offsets, target),
             numbers={"target": target, "free": _weights(answer.free, target), "caps": limits},
         )
         # By the larger scale, from which the target is the shorter way.
-        predicted = predicted_at_target(context, fits[-1], weights)
+        predicted = predicted_at_target(search, fits[-1], weights)
         lines = (*of_scales, *warnings, *held, *left_path)
         proposals.append(
             proposal_of(name, weights, runs, low=low, high=high, predicted=predicted, lines=lines, details=details)
@@ -292,15 +270,15 @@ def _propose_path(context: Context) -> list[Proposal]:
     return proposals
 
 
-def _path_lines(context: Context, design: OneAtATimeDesign, fit: DDO) -> list[str]:
+def _path_lines(search: Search, design: OneAtATimeDesign, fit: DDO) -> list[str]:
     held = [f"{fit.status.message}; such an optimum need not lie on AutoScale's path"] if fit.held else []
-    return [*effect(fit), *fit.warnings, *held, *missed_factors(context, design)]
+    return [*effect(fit), *fit.warnings, *held, *missed_factors(search, design)]
 
 
-def _offsets(context: Context, designs: list[OneAtATimeDesign], fits: list[DDO]) -> dict[str, float]:
+def _offsets(search: Search, designs: list[OneAtATimeDesign], fits: list[DDO]) -> dict[str, float]:
     """Domain -> tokens that the others replace: a_j of the curves, geometric mean of the scales; 0 if it is flat."""
     offsets = {}
-    for domain in domain_names(context):
+    for domain in search.domains:
         tokens = [
             fit.coefficients["a"].to_dict()[domain] * float(design.base[domain]) * design.tokens
             for design, fit in zip(designs, fits)
@@ -309,12 +287,12 @@ def _offsets(context: Context, designs: list[OneAtATimeDesign], fits: list[DDO])
     return offsets
 
 
-def _path(context: Context, fits: list[DDO], offsets: Offsets, target: int) -> list[PathPoint]:
+def _path(search: Search, fits: list[DDO], offsets: Offsets, target: int) -> list[PathPoint]:
     """Weights from the smaller scale to twice the target, within the caps as long as they allow."""
     # Without bootstrap draws: a figure needs no intervals.
     optima = [dict(zip(fit.names, fit.tokens.tolist())) for fit in fits]
     totals = np.geomspace(sum(fits[0].tokens), 2 * target, PATH)
-    limits, rows = available_tokens(context), []
+    limits, rows = search.available_tokens, []
     for total in totals[totals < sum(limits.values())].tolist():
         answer, tokens, _ = _at(optima, total, offsets, limits)
         rows.append(PathPoint(total, _weights(tokens, total), _weights(answer.free, total)))
@@ -342,6 +320,6 @@ def _weights(tokens: Mapping[str, float], total: float) -> dict[str, float]:
 
 
 AUTOSCALE = Method(
-    _propose_path, functools.partial(_runs, _scales), functools.partial(_count, _scales), proposals=lambda context: 2
+    _propose_path, functools.partial(_runs, _scales), functools.partial(_count, _scales), proposals=lambda search: 2
 )
 """Proposes the weights of the paper's path and of the path with offsets; the confirmation compares them."""

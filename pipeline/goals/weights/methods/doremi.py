@@ -10,19 +10,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from pipeline.goals.weights.artifacts import Details, Proposal, ProxyPath, ProxyRound
-from pipeline.goals.weights.mixtures import (
-    Method,
-    base_weights,
-    domain_names,
-    exact_weights,
-    largest_weights,
-    limit_weights,
-    measured,
-    mixture_run,
-    proposal_of,
-    within_text,
-)
-from pipeline.study.context import Context
+from pipeline.goals.weights.mixtures import Method, Search, exact_weights, limit_weights, proposal_of
 from pipeline.study.folder import PlannedRun
 from training.domain_weights import LoggedWeights, read_path
 from training.spec import Reweighting
@@ -47,33 +35,33 @@ class Round:
         """References before proxies."""
         return [*(reference for reference, _ in self.pairs), *(proxy for _, proxy in self.pairs)]
 
-    def paths(self, context: Context) -> list[list[LoggedWeights]]:
+    def paths(self, search: Search) -> list[list[LoggedWeights]]:
         """The logs of the proxies' weights, one a seed."""
-        return [read_path(context.study.runs / proxy.name) for _, proxy in self.pairs]
+        return [read_path(search.study.runs / proxy.name) for _, proxy in self.pairs]
 
 
-def proxy_run(context: Context, reference: PlannedRun) -> PlannedRun:
+def proxy_run(search: Search, reference: PlannedRun) -> PlannedRun:
     """The proxy of a reference: the same length, equal parts of all domains, and weights that change in training."""
-    asked = context.question.weights.doremi
-    equal = {domain: Fraction(1, len(domain_names(context))) for domain in domain_names(context)}
-    plain = mixture_run(context, equal, reference.spec.steps, reference.spec.seed)
+    asked = search.settings.doremi
+    equal = {domain: Fraction(1, len(search.domains)) for domain in search.domains}
+    plain = search.run(equal, reference.spec.steps, reference.spec.seed)
     reweighting = Reweighting(reference.spec.hash, asked.step_size, asked.smoothing)
     spec = dataclasses.replace(plain.spec, reweighting=reweighting)
     return dataclasses.replace(plain, name=f"{plain.name[:-9]}-proxy-{spec.hash[:8]}", spec=spec)
 
 
-def rounds(context: Context) -> Iterator[tuple[Round, dict[str, float] | None]]:
+def rounds(search: Search) -> Iterator[tuple[Round, dict[str, float] | None]]:
     """The rounds, each with its weights; the first one with open runs is the last, without weights."""
-    asked, seed, weights = context.question.weights, context.question.seed, base_weights(context)
-    most = largest_weights(context, asked.scales[0])
+    asked, seed, weights = search.settings, search.question.seed, search.base
+    most = search.largest_weights(asked.scales[0])
     for _ in range(asked.rounds):
-        references = [mixture_run(context, weights, asked.scales[0], seed + number) for number in range(asked.seeds)]
-        round_ = Round(weights, [(reference, proxy_run(context, reference)) for reference in references])
-        if not all(context.once(measured).done(run) for run in round_.runs):
+        references = [search.run(weights, asked.scales[0], seed + number) for number in range(asked.seeds)]
+        round_ = Round(weights, [(reference, proxy_run(search, reference)) for reference in references])
+        if not all(search.is_done(run) for run in round_.runs):
             yield round_, None
             return
-        ends = [path[-1]["mean"] for path in round_.paths(context)]
-        mean = {domain: sum(end[domain] for end in ends) / len(ends) for domain in domain_names(context)}
+        ends = [path[-1]["mean"] for path in round_.paths(search)]
+        mean = {domain: sum(end[domain] for end in ends) / len(ends) for domain in search.domains}
         yield round_, mean
         before, weights = weights, exact_weights(limit_weights(mean, most))
         if _change(before, weights) < SETTLED:
@@ -96,15 +84,15 @@ def _change(before: dict[str, Fraction], after: dict[str, Fraction]) -> float:
     return max(abs(float(after[domain] - before[domain])) for domain in after)
 
 
-def _runs(context: Context) -> list[PlannedRun]:
-    return [run for round_, _ in rounds(context) for run in round_.runs]
+def _runs(search: Search) -> list[PlannedRun]:
+    return [run for round_, _ in rounds(search) for run in round_.runs]
 
 
-def _propose(context: Context) -> list[Proposal]:
-    known = [(round_, mean) for round_, mean in rounds(context) if mean is not None]
+def _propose(search: Search) -> list[Proposal]:
+    known = [(round_, mean) for round_, mean in rounds(search) if mean is not None]
     last, free = known[-1]
-    weights, lines = within_text(context, free)
-    if (most := context.question.weights.rounds) > 1:
+    weights, lines = search.within_text(free)
+    if (most := search.settings.rounds) > 1:
         change = _change(last.weights, exact_weights(free))
         ended = "settled" if change < SETTLED else f"not settled: the last one moved a weight by {change:.3f}"
         lines.append(f"{len(known)} of {most} rounds, {ended}")
@@ -112,7 +100,7 @@ def _propose(context: Context) -> list[Proposal]:
         ProxyRound(
             reference={domain: float(weight) for domain, weight in round_.weights.items()},
             weights=mean,
-            paths=[thinned(path) for path in round_.paths(context)],
+            paths=[thinned(path) for path in round_.paths(search)],
         )
         for round_, mean in known
     ]
@@ -120,10 +108,10 @@ def _propose(context: Context) -> list[Proposal]:
     return [proposal_of("doremi", weights, runs, lines=tuple(lines), details=Details(rounds=details))]
 
 
-def _count(context: Context) -> tuple[int, int]:
-    asked = context.question.weights
+def _count(search: Search) -> tuple[int, int]:
+    asked = search.settings
     runs = 2 * asked.rounds * asked.seeds
-    return runs, runs * mixture_run(context, base_weights(context), asked.scales[0], context.question.seed).spec.tokens
+    return runs, runs * search.run(search.base, asked.scales[0], search.question.seed).spec.tokens
 
 
 DOREMI = Method(_propose, _runs, _count)

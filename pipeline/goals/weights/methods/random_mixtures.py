@@ -15,17 +15,7 @@ from fitting import Answer, Fit, best_mixture, dirichlet_mixtures, fit, mixture_
 from fitting.mixtures.best_mixture import AVERAGES
 from fitting.mixtures.random_mixtures import GRAIN
 from pipeline.goals.weights.artifacts import Details, Proposal
-from pipeline.goals.weights.mixtures import (
-    Method,
-    base_weights,
-    domain_names,
-    domain_values,
-    largest_weights,
-    measured,
-    mixture_run,
-    proposal_of,
-)
-from pipeline.study.context import Context
+from pipeline.goals.weights.mixtures import Method, Search, proposal_of
 from pipeline.study.folder import PlannedRun
 
 if TYPE_CHECKING:
@@ -38,30 +28,30 @@ Mean = Callable[[np.ndarray], np.ndarray]
 PLAIN_MEAN: Mean = partial(np.mean, axis=1)
 
 
-def random_runs(context: Context) -> list[PlannedRun]:
+def random_runs(search: Search) -> list[PlannedRun]:
     """The base run and the random mixtures, at the first of weights.scales, with every seed of the search.
 
     A larger weights.mixtures keeps the mixtures of a smaller one. No weight asks for more text than its domain has.
     """
-    weights, steps = context.question.weights, context.question.weights.scales[0]
+    weights, steps = search.settings, search.settings.scales[0]
     low, high = weights.concentration
     drawn = dirichlet_mixtures(
-        [float(weight) for weight in base_weights(context).values()],
+        [float(weight) for weight in search.base.values()],
         weights.mixtures,
-        seed=context.question.seed,
+        seed=search.question.seed,
         concentration=(low, high),
-        high=list(largest_weights(context, steps).values()),
+        high=list(search.largest_weights(steps).values()),
     )
     rows = ([Fraction(round(weight * GRAIN), GRAIN) for weight in row] for row in drawn.tolist())
-    mixtures = [base_weights(context), *(dict(zip(domain_names(context), row, strict=True)) for row in rows)]
-    seeds = [context.question.seed + number for number in range(weights.seeds)]
-    runs = [mixture_run(context, mixture, steps, seed) for mixture in mixtures for seed in seeds]
+    mixtures = [search.base, *(dict(zip(search.domains, row, strict=True)) for row in rows)]
+    seeds = [search.question.seed + number for number in range(weights.seeds)]
+    runs = [search.run(mixture, steps, seed) for mixture in mixtures for seed in seeds]
     return list({run.spec.hash: run for run in runs}.values())
 
 
-def random_count(context: Context) -> tuple[int, int]:
+def random_count(search: Search) -> tuple[int, int]:
     """(runs, tokens) of `random_runs`."""
-    runs = random_runs(context)
+    runs = random_runs(search)
     return len(runs), sum(run.spec.tokens for run in runs)
 
 
@@ -69,20 +59,20 @@ RandomMethod = partial(Method, runs=random_runs, count=random_count)
 """A method that reads these runs."""
 
 
-def finished_mixtures(context: Context) -> list[PlannedRun]:
+def finished_mixtures(search: Search) -> list[PlannedRun]:
     """The random runs, and all finished runs of the study that differ from them in mixture and seed only."""
-    runs = {run.spec.hash: run for run in random_runs(context)}
+    runs = {run.spec.hash: run for run in random_runs(search)}
     like = next(iter(runs.values())).spec
-    for run in context.study.read_plan():
+    for run in search.study.read_plan():
         same = dataclasses.replace(run.spec, mixture=like.mixture, seed=like.seed).hash == like.hash
-        if run.role == "fit" and same and context.once(measured).done(run):
+        if run.role == "fit" and same and search.is_done(run):
             runs.setdefault(run.spec.hash, run)
     return list(runs.values())
 
 
-def points_of(context: Context, runs: list[PlannedRun]) -> pd.DataFrame:
+def points_of(search: Search, runs: list[PlannedRun]) -> pd.DataFrame:
     """The collected points of some runs."""
-    points = context.once(measured).points
+    points = search.points
     assert points is not None
     return points[points["run"].isin([run.name for run in runs])]
 
@@ -92,15 +82,15 @@ def last_points(points: pd.DataFrame) -> pd.DataFrame:
     return points[points["step"] == points.groupby("run")["step"].transform("max")]
 
 
-def at_target(context: Context, predicted: Mapping[str, float]) -> dict[str, float]:
+def at_target(search: Search, predicted: Mapping[str, float]) -> dict[str, float]:
     """Losses that a method without run length predicts, where its runs are as long as the target; else nothing."""
-    weights = context.question.weights
+    weights = search.settings
     return dict(predicted) if weights.scales[0] == weights.target else {}
 
 
 def law_proposal(
     method: str,
-    context: Context,
+    search: Search,
     runs: list[PlannedRun],
     fits: Mapping[str, Fit],
     answer: Answer,
@@ -108,11 +98,11 @@ def law_proposal(
     numbers: Mapping[str, object],
 ) -> Proposal:
     """The proposal of `fitting.best_mixture`, with the parameters of the fitted laws among its numbers."""
-    domains = domain_names(context) if context.question.bootstrap > 0 else ()
+    domains = search.domains if search.question.bootstrap > 0 else ()
     parameters = {name: {"params": fit.params, "r2": fit.metrics["r2"]} for name, fit in fits.items()}
     return proposal_of(
         method,
-        {domain: answer[domain] for domain in domain_names(context)},
+        {domain: answer[domain] for domain in search.domains},
         runs,
         low={domain: answer.values[domain].low for domain in domains},
         high={domain: answer.values[domain].high for domain in domains},
@@ -122,19 +112,19 @@ def law_proposal(
     )
 
 
-def _propose_by_law(context: Context) -> list[Proposal]:
+def _propose_by_law(search: Search) -> list[Proposal]:
     """The mixture that minimises the average of the fitted laws (Ye et al. 2024, arXiv:2403.16952)."""
-    question, runs = context.question, finished_mixtures(context)
-    points = last_points(points_of(context, runs))
+    question, runs = search.question, finished_mixtures(search)
+    points = last_points(points_of(search, runs))
     fits = {
         domain: fit(points[points["corpus"] == domain], "data-mixing", seed=0, bootstrap=question.bootstrap)
-        for domain in domain_names(context)
+        for domain in search.domains
     }
-    high = largest_weights(context, question.weights.target)
-    answer = best_mixture(fits, domain_values(question), high=high, average=question.weights.average)
-    numbers = {"steps": question.weights.scales[0]}
-    proposal = law_proposal("data-mixing", context, runs, fits, answer, [], numbers)
-    return [dataclasses.replace(proposal, predicted=at_target(context, proposal.predicted))]
+    high = search.largest_weights(search.settings.target)
+    answer = best_mixture(fits, search.values, high=high, average=search.settings.average)
+    numbers = {"steps": search.settings.scales[0]}
+    proposal = law_proposal("data-mixing", search, runs, fits, answer, [], numbers)
+    return [dataclasses.replace(proposal, predicted=at_target(search, proposal.predicted))]
 
 
 DATA_MIXING = RandomMethod(_propose_by_law)
@@ -172,31 +162,31 @@ def ranked(mixtures: np.ndarray, losses: np.ndarray, mean: Mean = PLAIN_MEAN, se
     return float(pd.Series(predicted).corr(pd.Series(measured), method="spearman"))
 
 
-def _propose_by_trees(context: Context) -> list[Proposal]:
+def _propose_by_trees(search: Search) -> list[Proposal]:
     """The mean of the hundred best of many mixtures by the trees (RegMix, sec. 3.3)."""
-    question, domains, runs = context.question, domain_names(context), finished_mixtures(context)
-    ends = last_points(points_of(context, runs)).set_index("run")
+    question, domains, runs = search.question, search.domains, finished_mixtures(search)
+    ends = last_points(points_of(search, runs)).set_index("run")
     losses = ends.pivot(columns="corpus", values="loss")[list(domains)].astype(float)
     table = ends[~ends.index.duplicated()].loc[losses.index, [f"mixture.{domain}" for domain in domains]]
     mixtures, losses = table.to_numpy(float), losses.to_numpy()
-    value = np.array(list(domain_values(question).values()))
+    value = np.array(list(search.values.values()))
 
     def mean(values: np.ndarray) -> np.ndarray:
-        return AVERAGES[question.weights.average](values) @ value
+        return AVERAGES[search.settings.average](values) @ value
 
     best = mixture_optimum(
         mean_by_trees(mixtures, losses, mean, question.seed),
-        [float(weight) for weight in base_weights(context).values()],
-        high=list(largest_weights(context, question.weights.target).values()),
+        [float(weight) for weight in search.base.values()],
+        high=list(search.largest_weights(search.settings.target).values()),
         smooth=False,
         samples=SAMPLES,
         seed=question.seed,
     )
     rank = ranked(mixtures, losses, mean, question.seed)
     lines = (f"Spearman correlation of the trees on held-out mixtures: {rank:.2f}",)
-    details = Details(numbers={"spearman": rank, "steps": question.weights.scales[0]})
+    details = Details(numbers={"spearman": rank, "steps": search.settings.scales[0]})
     weights = dict(zip(domains, best.weights.tolist(), strict=True))
-    predicted = at_target(context, {"mean": best.loss})
+    predicted = at_target(search, {"mean": best.loss})
     return [proposal_of("regmix", weights, runs, predicted=predicted, lines=lines, details=details)]
 
 

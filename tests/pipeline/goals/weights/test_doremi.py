@@ -11,7 +11,7 @@ from pipeline.cli import verbs
 from pipeline.goals.registry import read_question
 from pipeline.goals.weights.artifacts import ProxyPath, WeightsRecommendation
 from pipeline.goals.weights.methods.doremi import DOREMI, thinned
-from pipeline.goals.weights.mixtures import base_weights, limit_weights, mixture_run, shared_pretraining
+from pipeline.goals.weights.mixtures import Search, limit_weights
 from pipeline.launch.slurm.arrays import submit_runs
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import estimate
@@ -33,10 +33,11 @@ def _question(words: list[str], *more: str) -> Question:
 
 
 def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(words: list[str], tmp_path: Path) -> None:
-    setting = estimate(_question(words, "weights.rounds=3", "weights.seeds=2", "weights.doremi.step_size=0.5"))
-    first, second, *proxies = DOREMI.runs(setting)
+    keys = ("weights.rounds=3", "weights.seeds=2", "weights.doremi.step_size=0.5")
+    search = Search(estimate(_question(words, *keys)))
+    first, second, *proxies = DOREMI.runs(search)
     # The base run of ddo, by name and hash.
-    assert first == mixture_run(setting, base_weights(setting), 24, setting.question.seed)
+    assert first == search.run(search.base, 24, search.question.seed)
     for reference, proxy in zip((first, second), proxies, strict=True):
         assert proxy.after == reference.spec.hash
         assert proxy.parent is None
@@ -45,13 +46,13 @@ def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(words: list[str], tm
         assert (proxy.spec.reweighting.step_size, proxy.spec.reweighting.smoothing) == (0.5, 1e-3)
         plain = dataclasses.replace(proxy.spec, reweighting=None)
         assert run_flops(proxy.spec) > 1.2 * run_flops(plain)
-    assert DOREMI.count(setting) == (12, 12 * 24 * 6 * 16)
+    assert DOREMI.count(search) == (12, 12 * 24 * 6 * 16)
     Study(tmp_path).write_plan([first, proxies[0]])
     assert Study(tmp_path).read_plan() == [first, proxies[0]]
 
 
 def test_a_cluster_starts_the_proxy_when_the_reference_is_done(words: list[str]) -> None:
-    reference, proxy = DOREMI.runs(estimate(_question(words)))
+    reference, proxy = DOREMI.runs(Search(estimate(_question(words))))
     sent: list[tuple[dict[str, int], str]] = []
 
     def send(kind: str, tasks: dict[str, int], after: str) -> str:
@@ -64,9 +65,9 @@ def test_a_cluster_starts_the_proxy_when_the_reference_is_done(words: list[str])
 
 
 def test_a_continual_proxy_starts_where_its_reference_does(words: list[str]) -> None:
-    setting = estimate(_question(words, "weights.phase=continual"))
-    reference, proxy = DOREMI.runs(setting)
-    assert proxy.parent == reference.parent == shared_pretraining(setting).spec.hash
+    search = Search(estimate(_question(words, "weights.phase=continual")))
+    reference, proxy = DOREMI.runs(search)
+    assert proxy.parent == reference.parent == search.pretraining.spec.hash
     assert proxy.start == reference.start
     assert proxy.after == reference.spec.hash
 

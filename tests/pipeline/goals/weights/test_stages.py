@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from pipeline.goals.weights.goal import confirmation_runs
 from pipeline.goals.weights.methods.ddo import factors_of, one_at_a_time, perturbed, whole_step_weights
 from pipeline.goals.weights.methods.registry import METHODS
-from pipeline.goals.weights.mixtures import Measured, base_weights, measured
+from pipeline.goals.weights.mixtures import Search
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import StudyError
 from tests.pipeline.goals.weights import weights_study
@@ -20,8 +20,8 @@ from training.evaluation_steps import evaluation_steps
 
 def test_only_the_tokens_of_one_domain_change(tmp_path: Path) -> None:
     _, setting = make_study(tmp_path)
-    assert factors_of(setting) == [Fraction(1, 3), 1, 3]
-    runs = one_at_a_time(setting, base_weights(setting), 90)
+    assert factors_of(Search(setting)) == [Fraction(1, 3), 1, 3]
+    runs = one_at_a_time(Search(setting), Search(setting).base, 90)
     tokens = {
         key: {domain: Fraction(run.spec.mixture[domain]) * run.spec.tokens for domain in DOMAINS}
         for key, run in runs.seeds[0].items()
@@ -55,7 +55,7 @@ def test_weights_of_a_later_round_make_whole_steps(steps: int) -> None:
 def test_runs_that_two_methods_want_are_one(tmp_path: Path) -> None:
     _, setting = make_study(tmp_path)
     runs = GOAL.runs(setting)
-    of = {name: {run.spec.hash for run in METHODS[name].runs(setting)} for name in ("ddo", "autoscale")}
+    of = {name: {run.spec.hash for run in METHODS[name].runs(Search(setting))} for name in ("ddo", "autoscale")}
     assert of["ddo"] < of["autoscale"] == {run.spec.hash for run in runs}
     assert len(runs) == len({run.name for run in runs}) == 28
     lines = {stage.name: stage for stage in GOAL.plan_notes(setting, []).stages}
@@ -63,13 +63,13 @@ def test_runs_that_two_methods_want_are_one(tmp_path: Path) -> None:
     assert lines["all"].runs == 28 + 4 * 3
     assert lines["all"].tokens == sum(run.spec.tokens for run in runs) + 12 * setting.question.weights.target * 20 * 128
     for method in (METHODS["ddo"], METHODS["autoscale"]):
-        tokens = {run.spec.hash: run.spec.tokens for run in method.runs(setting)}
-        assert method.count(setting) == (len(tokens), sum(tokens.values()))
+        tokens = {run.spec.hash: run.spec.tokens for run in method.runs(Search(setting))}
+        assert method.count(Search(setting)) == (len(tokens), sum(tokens.values()))
 
 
 def test_equal_weights_are_compared_by_the_base_run_where_it_is_as_long(tmp_path: Path) -> None:
     _, setting = make_study(tmp_path, "weights.methods=[ddo,uniform]", "weights.target=90", "weights.base={}")
-    uniform = METHODS["uniform"].propose(setting)
+    uniform = METHODS["uniform"].propose(Search(setting))
     known = {run.spec.hash for run in GOAL.runs(setting)}
     assert [run.spec.hash in known for run in confirmation_runs(setting, uniform)] == [True, True, False]
     assert {stage.name: stage.runs for stage in GOAL.plan_notes(setting, []).stages}["all"] == 14 + 2 * 3 - 2
@@ -87,13 +87,13 @@ def test_later_rounds_follow_from_earlier_ones(tmp_path: Path) -> None:
     first = GOAL.runs(setting)
     half = trained(study, setting, first[:-1])
     assert {run.name for run in GOAL.runs(half)} == {run.name for run in first}
-    losses = half.once(measured)
-    early = Measured(study, losses.points[losses.points["step"] < losses.points["step"].max()])
-    assert [losses.done(first[0]), early.done(first[0])] == [True, False]
+    losses, early = Search(half), Search(half)
+    early.points = losses.points[losses.points["step"] < losses.points["step"].max()]
+    assert [losses.is_done(first[0]), early.is_done(first[0])] == [True, False]
     with pytest.raises(StudyError, match=f"1 of 14 runs.*{first[-1].name}"):
         GOAL.recommend(half, list)
     both = GOAL.runs(trained(study, setting, first))
-    assert (len(both), sum(run.spec.tokens for run in both)) == METHODS["ddo"].count(setting)
+    assert (len(both), sum(run.spec.tokens for run in both)) == METHODS["ddo"].count(Search(setting))
     assert len(both) == 28
     content = recommended(study, setting)
     rounds = content.proposals[0].details.designs

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.goals.registry import read_question
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.goals.weights.goal import WeightsGoal
-from pipeline.goals.weights.mixtures import measured
+from pipeline.goals.weights.mixtures import Search
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
@@ -72,7 +72,7 @@ def trained(study: Study, setting: Context, runs: list[PlannedRun]) -> Context:
 def recommended(study: Study, setting: Context) -> WeightsRecommendation:
     """Train until the methods want nothing more, and recommend."""
     setting = setting.fresh()
-    while lacking := [run for run in GOAL.runs(setting) if not setting.once(measured).done(run)]:
+    while lacking := [run for run in GOAL.runs(setting) if not setting.once(Search).is_done(run)]:
         setting = trained(study, setting, lacking)
     return GOAL.recommend(setting, list)
 
