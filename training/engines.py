@@ -3,8 +3,6 @@
 The name of an engine is an attention implementation of transformers, sdpa or eager, and perhaps -compiled or -chunked.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -40,27 +38,21 @@ def build_engine(
     if attention == "sdpa" and kind == "causal":
         attention = CAUSAL
     network = build_model(spec.model, attention, None, objective=kind)
-    if variant == "compiled":
-        prepare_compiler()
-    blocks = [block for block in network.modules() if type(block).__name__ in (network._no_split_modules or ())]
-    head: objectives.Head | None = None
-    if kind == "causal" and has_linear_head(network):
-        if variant == "chunked":
-            head = objectives.losses_in_chunks
-        elif variant == "compiled" and blocks:
-            head = _compiled_by_layer(blocks)
+    linear = kind == "causal" and has_linear_head(network)
+    head = objectives.losses_in_chunks if linear and variant == "chunked" else None
 
     def losses(tokens: torch.Tensor) -> torch.Tensor:
         if kind == "masked":
             return objectives.masked_losses(network, tokens, precision, by_token=by_token)
-        if head is None:
-            return objectives.sequence_losses(network, tokens, precision, end_of_text, by_token=by_token)
-        return objectives.sequence_losses_of_head(network, tokens, precision, end_of_text, head=head, by_token=by_token)
+        return objectives.sequence_losses(network, tokens, precision, end_of_text, head=head, by_token=by_token)
 
     if variant != "compiled":
         return network, losses
-    compiled = losses if head else torch.compile(losses, dynamic=False)
-    return network, functools.partial(call_compiled, compiled)
+    prepare_compiler()
+    blocks = [block for block in network.modules() if type(block).__name__ in (network._no_split_modules or ())]
+    if linear and blocks:
+        head = _compiled_by_layer(blocks)
+    return network, functools.partial(call_compiled, losses if head else torch.compile(losses, dynamic=False))
 
 
 _shared: dict[str, tuple[PreTrainedModel, Losses]] = {}
@@ -82,8 +74,7 @@ def shared_engine(
 def drop_shared_engines() -> None:
     """Free the models of `shared_engine`: one that was sharded over processes cannot serve the next run."""
     _shared.clear()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()
 
 
 def _compiled_by_layer(blocks: list[torch.nn.Module]) -> objectives.Head:

@@ -60,12 +60,17 @@ def mask_tokens(
     return np.stack([inputs, targets], axis=1)
 
 
+Head = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str, bool], torch.Tensor]
+"""(n, T, width) hidden states, (vocabulary, width) of the head, (n, T) token ids, precision, by_token -> losses."""
+
+
 def sequence_losses(
-    model: torch.nn.Module,
+    model: PreTrainedModel,
     tokens: torch.Tensor,
     precision: str,
     end_of_text: int | None = None,
     *,
+    head: Head | None = None,
     by_token: bool = False,
 ) -> torch.Tensor:
     """Cross-entropy of each sequence, summed over its predictions, in nats.
@@ -75,14 +80,21 @@ def sequence_losses(
         tokens: (n, T + 1) token ids; row[1:] is predicted from row[:-1].
         precision: fp32, or bf16 for autocast; the cross-entropy is fp32 either way.
         end_of_text: token id after each document, where attention and positions restart; None: nowhere.
+        head: what computes the losses; needs `model.has_linear_head`. None: the model's logits.
         by_token: return the loss of each prediction; here and in the functions below.
 
     Returns:
         Tensor (n,) of fp32, or (n, T) by token.
     """
+    targets = tokens[:, 1:]
     with _autocast(tokens, precision):
-        logits = model(**_inputs(model, tokens, end_of_text)).logits
-    return _cross_entropy(logits, tokens[:, 1:], by_token)
+        inputs = _inputs(model, tokens, end_of_text)
+        output = (model if head is None else model.base_model)(**inputs)
+    if head is None:
+        return _cross_entropy(output.logits, targets, by_token)
+    matrix = model.get_output_embeddings()
+    assert matrix is not None
+    return head(output.last_hidden_state, matrix.weight, targets, precision, by_token)
 
 
 def masked_losses(
@@ -95,27 +107,6 @@ def masked_losses(
     with _autocast(pairs, precision):
         logits = model(input_ids=pairs[:, 0]).logits
     return _cross_entropy(logits, pairs[:, 1], by_token)
-
-
-Head = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str, bool], torch.Tensor]
-"""(n, T, width) hidden states, (vocabulary, width) of the head, (n, T) token ids, precision, by_token -> losses."""
-
-
-def sequence_losses_of_head(
-    model: PreTrainedModel,
-    tokens: torch.Tensor,
-    precision: str,
-    end_of_text: int | None = None,
-    *,
-    head: Head,
-    by_token: bool = False,
-) -> torch.Tensor:
-    """As `sequence_losses`, with the losses computed by `head`; needs `model.has_linear_head`."""
-    matrix = model.get_output_embeddings()
-    assert matrix is not None
-    with _autocast(tokens, precision):
-        hidden = model.base_model(**_inputs(model, tokens, end_of_text)).last_hidden_state
-    return head(hidden, matrix.weight, tokens[:, 1:], precision, by_token)
 
 
 def losses_by_rows(

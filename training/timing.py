@@ -1,11 +1,9 @@
 """Training speed of this process, measured in some seconds whatever the model."""
 
-from __future__ import annotations
-
-import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from timeit import Timer
 
 import torch
 from transformers import PreTrainedModel
@@ -29,8 +27,7 @@ def on_random_tokens(
             parameter.fill_(0.01)  # The time of some values, like denormal ones, is another.
     causal = spec.objective.kind == "causal"
     size = (batch, spec.sequence_length + 1) if causal else (batch, 2, spec.sequence_length)
-    generator, vocabulary = torch.Generator().manual_seed(0), network.config.get_text_config().vocab_size
-    drawn = torch.randint(vocabulary, size, generator=generator)
+    drawn = torch.randint(network.config.get_text_config().vocab_size, size)
     return place_model(network, losses, spec, parallel or Parallel(), ALONE), drawn
 
 
@@ -65,9 +62,6 @@ def measured_speed(spec: RunSpec, engine: str, batch: int, threads: int, limit: 
 
 def _median_seconds(act: Callable[[], object], limit: float) -> float:
     """Median time of an act that is done once, or more often within so many seconds."""
-    took: list[float] = []
-    while not took or (len(took) < _REPEATED and sum(took) + took[-1] <= limit):
-        before = time.perf_counter()
-        act()
-        took.append(time.perf_counter() - before)
-    return median(took)
+    timer = Timer(act)
+    first = timer.timeit(1)
+    return median([first, *timer.repeat(min(_REPEATED, int(limit / first)) - 1, 1)])

@@ -9,7 +9,6 @@ from pipeline.plan.memory import distinct, fitted_run, process_bytes, shape_key
 from pipeline.plan.processes import gpu_name, runs_on_device
 from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Speed
 from pipeline.study.folder import PlannedRun
 from training.devices.memory import most_graphed
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
@@ -56,11 +55,11 @@ class Cost:
 
 
 def costs(
-    runs: Sequence[PlannedRun], speed: Callable[[PlannedRun], Speed | None] | None, question: Question
+    runs: Sequence[PlannedRun], speed: Callable[[PlannedRun], float | None] | None, question: Question
 ) -> list[Cost]:
     """Costs by role and model, in the plan's order.
 
-    `speed`: tokens per second of one worker in a run; None, for all or for one: the time is not known.
+    `speed`: training tokens per second of one worker in a run; None, for all or for one: the time is not known.
     """
     children: dict[str | None, list[PlannedRun]] = {}
     for run in runs:
@@ -110,18 +109,21 @@ def _least_step_seconds(spec: RunSpec, question: Question) -> float:
 
 
 def run_flops(spec: RunSpec) -> float:
-    """FLOPs of a run's training and evaluations; a forward pass is a third of a step."""
-    return model_size(spec.model, spec.sequence_length).flops_per_token * (spec.tokens + _looked_at(spec) / 3)
+    """FLOPs of a run's training and evaluations."""
+    return model_size(spec.model, spec.sequence_length).flops_per_token * step_tokens(spec)
 
 
-def _looked_at(spec: RunSpec) -> int:
-    """Tokens of a run's forward passes without a backward pass, also of a reference model."""
-    return _evaluated(spec) + (spec.tokens if spec.reweighting else 0)
+def run_seconds(spec: RunSpec, speed: float | None) -> float | None:
+    """Seconds of training and evaluation at a speed, in training tokens per second."""
+    return speed and step_tokens(spec) / speed
 
 
-def run_seconds(spec: RunSpec, speed: Speed | None) -> float | None:
-    """Seconds of training and evaluation at a speed."""
-    return speed and spec.tokens / speed.training + _looked_at(spec) / speed.evaluation
+def step_tokens(spec: RunSpec) -> float:
+    """Training tokens whose steps cost what a run's training and evaluations do; a forward pass is a third of a step.
+
+    Forward passes without a backward pass are also those of a reference model.
+    """
+    return spec.tokens + (_evaluated(spec) + (spec.tokens if spec.reweighting else 0)) / 3
 
 
 def evaluation_note(runs: Sequence[PlannedRun], question: Question) -> str:

@@ -5,27 +5,25 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
+from pipeline.plan.cost import START_SECONDS, run_seconds, step_tokens
 from pipeline.plan.memory import Shape, shape_key
 from pipeline.plan.processes import workers
-from pipeline.study.artifacts import Speed
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
 from training.durable import read_lines_whole
-from training.parameters import model_size
 
 _RUNS_READ = 8
 """Finished runs of a shape whose speed is read."""
 
 
-def speed_of(context: Context, runs: Sequence[PlannedRun]) -> Callable[[PlannedRun], Speed | None]:
-    """Tokens a second of one worker in a run of a plan; None where it is not known.
+def speed_of(context: Context, runs: Sequence[PlannedRun]) -> Callable[[PlannedRun], float | None]:
+    """Training tokens a second of one worker in a run of a plan; None where it is not known.
 
     That of finished runs of its shape and precision, else what prepare measured of its model, without compiling.
     """
     machine, finished = context.machine, _finished_speeds(context.study, runs)
 
-    def speed(run: PlannedRun) -> Speed | None:
+    def speed(run: PlannedRun) -> float | None:
         measured = machine.speeds.get(run.model) if machine and machine.precision == run.spec.precision else None
         return finished.get(shape_key(run), measured)
 
@@ -54,7 +52,7 @@ def wall_seconds(context: Context, runs: Sequence[PlannedRun]) -> float | None:
     return max(free) if runs else 0.0
 
 
-def _finished_speeds(study: Study, runs: Sequence[PlannedRun]) -> dict[Shape, Speed]:
+def _finished_speeds(study: Study, runs: Sequence[PlannedRun]) -> dict[Shape, float]:
     """Shape of finished runs -> their speed, with all that a run does between its steps."""
     tokens, seconds = defaultdict[Shape, list[float]](list), defaultdict[Shape, float](float)
     for run in reversed(runs):
@@ -63,8 +61,5 @@ def _finished_speeds(study: Study, runs: Sequence[PlannedRun]) -> dict[Shape, Sp
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 lines = read_lines_whole(study.runs / run.name / "metrics.jsonl")
                 seconds[shape] += sum(line["seconds"] for line in lines)
-                # Forward passes count as a third of a step.
-                of_token = model_size(run.spec.model, run.spec.sequence_length).flops_per_token
-                tokens[shape].append(run_flops(run.spec) / of_token)
-    speeds = {shape: round(sum(tokens[shape]) / took) for shape, took in seconds.items() if took}
-    return {shape: Speed(training, 3 * training) for shape, training in speeds.items() if training}
+                tokens[shape].append(step_tokens(run.spec))
+    return {shape: sum(tokens[shape]) / took for shape, took in seconds.items() if took}

@@ -11,7 +11,7 @@ import psutil
 from pipeline.plan.memory import fitted_run
 from pipeline.plan.processes import gpus, workers
 from pipeline.plan.runs import shape_of
-from pipeline.study.artifacts import Machine, Speed
+from pipeline.study.artifacts import Machine
 from pipeline.study.context import Context
 from pipeline.study.folder import StudyError
 from training.devices.memory import plain_engine
@@ -66,11 +66,9 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
         of_target = {} if known.speeds else {each: speed(target, each) for each in precisions}
         sound = bool(of_target) and all(of_target.values())
         precision = max(of_target, key=of_target.__getitem__) if sound else precisions[-1]
-        of_worker = {name: round(speed(name, precision) * question.parallel.processes) for name in names}
-    # A forward pass has a third of a step's FLOPs.
-    speeds = {name: Speed(training, 3 * training) for name, training in of_worker.items() if training}
+        speeds = {name: round(speed(name, precision) * question.parallel.processes) or None for name in names}
     measured = known.measured | {name: round(value) for name, value in of_target.items()}
-    Machine(precision, {**dict.fromkeys(names), **known.speeds, **speeds}, measured, device_name()).write(context.study)
+    Machine(precision, {**known.speeds, **speeds}, measured, device_name()).write(context.study)
     if of_target:
         listed = ", ".join(
             f"{name} {value:,.0f} tokens/s" if value else f"{name} ?" for name, value in of_target.items()

@@ -99,21 +99,16 @@ class Corpora(Artifact, name="corpora.json", verb="plan"):
 
 
 @dataclass(frozen=True)
-class Speed:
-    """Tokens a second of one worker: trained on, and of validation text."""
-
-    training: int
-    evaluation: int
-
-
-@dataclass(frozen=True)
 class Machine(Artifact, name="machine.json", verb="prepare"):
     """The training speed of a machine, measured once for a study."""
 
+    SCHEMA: ClassVar[int] = 2
+
     precision: str
     """fp32 or bf16: the configured one, or the faster one."""
-    speeds: Mapping[str, Speed | None]
-    """Model -> its speed while all workers train, at that precision, not compiled; None: measured, and not known."""
+    speeds: Mapping[str, int | None]
+    """Model -> training tokens a second of a worker while all train, at that precision, not compiled; None: measured,
+    and not known."""
     measured: dict[str, int]
     """Precision -> training tokens per second of the target model in one process; 0: not measured, not supported."""
     device: str

@@ -157,7 +157,7 @@ def compiled_seconds(model: dict[str, Any], micro_batch: int, length: int) -> fl
         of_chunk = (compiled(objectives.chunk_losses), compiled(objectives.chunk_gradients))
         head = functools.partial(objectives.losses_in_chunks, of_chunk=of_chunk)
         tokens = torch.zeros((micro_batch, length + 1), dtype=torch.int64)
-        objectives.sequence_losses_of_head(network, tokens, "bf16", head=head).sum().backward()
+        objectives.sequence_losses(network, tokens, "bf16", head=head).sum().backward()
     return spent[0]
 
 
@@ -167,7 +167,7 @@ def plain_seconds(model: dict[str, Any], micro_batch: int, length: int) -> float
         network = build_model({**model, "num_hidden_layers": 0}, CAUSAL, None)
         tokens = torch.zeros((micro_batch, length + 1), dtype=torch.int64)
         with Plain() as plain:
-            objectives.sequence_losses_of_head(
+            objectives.sequence_losses(
                 network, tokens, "bf16", head=lambda hidden, *_: hidden.sum((1, 2))
             ).sum().backward()
     return plain.seconds

@@ -27,14 +27,13 @@ from training.objectives import (
     mask_tokens,
     masked_losses,
     sequence_losses,
-    sequence_losses_of_head,
 )
 from training.spec import Objective, SpecError
 
 LLAMA = {"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA |= {"num_key_value_heads": 2, "intermediate_size": 24, "tie_word_embeddings": False}
 GPT2 = {"model_type": "gpt2", "vocab_size": 64, "n_embd": 16, "n_layer": 1, "n_head": 2}
-by_rows, chunked = (partial(sequence_losses_of_head, head=head) for head in (losses_by_rows, losses_in_chunks))
+by_rows, chunked = (partial(sequence_losses, head=head) for head in (losses_by_rows, losses_in_chunks))
 
 
 @pytest.mark.parametrize("shape", [TINY, GPT2], ids=["tied", "gpt2"])

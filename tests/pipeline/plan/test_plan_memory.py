@@ -17,7 +17,7 @@ from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.tables import cost_table
-from pipeline.study.artifacts import Machine, Speed
+from pipeline.study.artifacts import Machine
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.plan.test_plan_time import ONE_MODEL, planned
@@ -159,7 +159,7 @@ def test_more_processes_than_gpus_are_refused(machine, tmp_path: Path, monkeypat
 
 
 def test_gpu_hours_of_a_known_speed_are_shared_by_the_runs_of_a_gpu(tmp_path: Path, monkeypatch) -> None:
-    speeds = dict.fromkeys(["qwen2-0.7m"], Speed(1000, 3000))
+    speeds = dict.fromkeys(["qwen2-0.7m"], 1000)
     monkeypatch.setattr(Context, "machine", Machine("bf16", speeds, {"fp32": 0, "bf16": 0}, "H100"))
 
     def times(*words: str) -> tuple[list[str], str]:

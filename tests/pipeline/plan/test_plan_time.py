@@ -19,7 +19,7 @@ from pipeline.plan.processes import Gpu
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Machine, Speed
+from pipeline.study.artifacts import Machine
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml
 from tests.pipeline.small import small_words
@@ -31,12 +31,10 @@ from training.stop import started_quietly
 WORDS = ["experiment=quickstart", "mixture=ratios", "ladder=[qwen2-0.05m,qwen2-0.15m]"]
 
 
-SPEEDS = {"qwen2-0.05m": Speed(1000, 4000), "qwen2-0.15m": Speed(100, 300)}
+SPEEDS = {"qwen2-0.05m": 1000, "qwen2-0.15m": 100}
 
 
-def planned(
-    folder: Path, *words: str, speeds: Mapping[str, Speed] = SPEEDS
-) -> tuple[Question, Study, list[PlannedRun]]:
+def planned(folder: Path, *words: str, speeds: Mapping[str, int] = SPEEDS) -> tuple[Question, Study, list[PlannedRun]]:
     """A question, its study with measured speeds, and its runs."""
     question, study = read_question([*WORDS, *words]), Study(folder)
     Machine("bf16", dict(speeds), {}, "a processor").write(study)
@@ -51,7 +49,7 @@ def test_each_model_takes_the_time_of_its_own_speed(tmp_path: Path) -> None:
         fitted = [run.spec for run in plan if run.role == "fit" and run.model == model]
         validation = sum(len(evaluation_steps(spec.evaluation, spec.steps)) for spec in fitted) * 2 * 64 * 128
         trained = sum(spec.tokens for spec in fitted)
-        assert times[model] == pytest.approx(trained / speed.training + validation / speed.evaluation)
+        assert times[model] == pytest.approx((trained + validation / 3) / speed)
     # The target's speed is not known, so neither is its time, nor that of the whole.
     assert [row.seconds for row in rows if row.model == "qwen2-0.7m"] == [None]
     assert wall_seconds(Context(question, study), plan) is None
@@ -69,7 +67,7 @@ def test_runs_that_are_done_say_how_fast_others_of_their_shape_are(tmp_path: Pat
     speed = speed_of(Context(question, study), plan)
     assert speed(small[3]) == speed(small[0])
     assert sum(run_seconds(one.spec, speed(one)) or 0.0 for one in small[:2]) == pytest.approx(100.0, rel=1e-3)
-    assert speed(next(planned for planned in plan if planned.model == "qwen2-0.15m")) == Speed(100, 300)
+    assert speed(next(planned for planned in plan if planned.model == "qwen2-0.15m")) == 100
 
 
 def test_the_runs_of_a_shape_choose_its_engine_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +146,7 @@ def test_prepare_measures_a_configured_precision_alone(tmp_path: Path, measured:
     precision, machine = measure(tmp_path, "precision=fp32")
     assert (precision, machine and machine.measured) == ("fp32", {"fp32": 10})
     assert machine is not None
-    assert machine.speeds == dict.fromkeys(["qwen2-0.05m", "qwen2-0.15m", "qwen2-0.7m"], Speed(10, 30))
+    assert machine.speeds == dict.fromkeys(["qwen2-0.05m", "qwen2-0.15m", "qwen2-0.7m"], 10)
     assert measure(tmp_path, "precision=fp32") == (precision, machine)
     assert measured == {"fp32": 3}
     # It was not chosen: auto has yet to choose.
@@ -171,7 +169,7 @@ def test_models_that_are_new_are_measured_in_the_precision_of_the_study(tmp_path
     precision, machine = measure(tmp_path, *all_models)
     assert (precision, machine and machine.measured) == ("bf16", {"fp32": 10, "bf16": 20})
     assert machine is not None
-    assert machine.speeds == dict.fromkeys(["qwen2-0.05m", "qwen2-0.15m", "qwen2-0.7m"], Speed(20, 60))
+    assert machine.speeds == dict.fromkeys(["qwen2-0.05m", "qwen2-0.15m", "qwen2-0.7m"], 20)
     assert measured == {"fp32": 1, "bf16": 3}
     assert measure(tmp_path, *few) == measure(tmp_path, *all_models) == (precision, machine)
     assert measured == {"fp32": 1, "bf16": 3}
@@ -226,7 +224,7 @@ def test_two_measured_speeds_overrule_what_the_processor_has(
     precision, machine = measure(tmp_path, "precision=auto")
     assert machine
     assert (precision, machine.measured) == (chosen, {name: round(speed) for name, speed in speeds.items()})
-    speed = Speed(30, 90) if chosen == "fp32" else None
+    speed = 30 if chosen == "fp32" else None
     assert machine.speeds == dict.fromkeys(["qwen2-0.05m", "qwen2-0.15m", "qwen2-0.7m"], speed)
 
 
@@ -269,6 +267,5 @@ def test_prepare_measures_every_model_in_as_many_processes_as_workers(texts: Pat
     assert set(machine.measured) == {"fp32", "bf16"}
     speed = machine.speeds["qwen2-0.15m"]
     assert speed
-    assert speed.training == machine.measured[machine.precision] == max(machine.measured.values())
-    # A forward pass is a part of a step.
-    assert all(speed and speed.evaluation > speed.training for speed in machine.speeds.values())
+    assert speed == machine.measured[machine.precision] == max(machine.measured.values())
+    assert all(machine.speeds.values())

@@ -26,7 +26,7 @@ from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
 from pipeline.plan.kept_steps import kept_steps
 from pipeline.plan.runs import continual_run, estimate, planned_runs, pretraining_runs
 from pipeline.question.messages import ConfigError
-from pipeline.study.artifacts import Machine, Speed
+from pipeline.study.artifacts import Machine
 from pipeline.study.collect import measured_points, schedules
 from pipeline.study.context import Context
 from pipeline.study.folder import study_of
@@ -273,16 +273,16 @@ def test_a_budget_in_tokens_or_device_hours_chooses_by_that_cost(tmp_path: Path)
         cost_of(hours, run, ["qwen2-0.3m"])
     study = study_of(hours.question)
     study.folder.mkdir(parents=True)
-    speeds = {model: Speed(10_000, 30_000) for model in hours.models}
+    speeds = {model: 10_000 for model in hours.models}
     Machine("fp32", speeds, {"fp32": 10_000}, "a CPU").write(study)
     hours = hours.fresh()
-    seconds = START_SECONDS + (run_seconds(run.spec, Speed(10_000, 30_000)) or 0.0)
+    seconds = START_SECONDS + (run_seconds(run.spec, 10_000) or 0.0)
     assert cost_of(hours, run, ["qwen2-0.3m"]) == pytest.approx(seconds / 3600)
     assert "device-hours" in first_round(hours).line()
     # Where no unit is asked for, what is measured decides; a budget without a unit is in FLOPs.
     auto = [asking(hours, budget_unit="auto", budget=None), asking(hours, budget_unit="auto", budget=1e13), tokens]
     assert [one.once(unit) for one in auto] == ["device-hours", "FLOPs", "tokens"]
-    Machine("fp32", {"qwen2-0.7m": Speed(10_000, 30_000)}, {"fp32": 10_000}, "a CPU").write(study)
+    Machine("fp32", {"qwen2-0.7m": 10_000}, {"fp32": 10_000}, "a CPU").write(study)
     assert asking(hours, budget_unit="auto", budget=None).once(unit) == "FLOPs"
 
 
