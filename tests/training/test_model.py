@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from unittest import mock
 
@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
 
 from tests.training.test_device_reads import SHAPES, TINY
-from training.checkpoints.weights import take_weights
+from training.checkpoints.weights import load_weights, save_weights, take_weights
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import load_tokenizer
 from training.devices.memory import is_head_linear
@@ -225,3 +226,21 @@ def test_weights_without_values_cost_no_random_numbers_and_are_filled_once(name)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(sequence_losses(model, tokens, "fp32"), expected)
     assert not list(source.parameters())
+
+
+def test_kept_weights_of_several_files_are_read_back_and_each_file_is_checked(manifest, tmp_path, monkeypatch):
+    saved = partialmethod(PreTrainedModel.save_pretrained, max_shard_size="8KB")
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", saved)
+    source, model = build_model(TINY, "eager", seed=3), build_model(TINY, "eager", seed=None)
+    save_weights(tmp_path, 7, source, manifest.tokenizer_path)
+    folder = tmp_path / "checkpoints" / "step-7"
+    load_weights(folder, model)
+    assert all(map(torch.equal, model.parameters(), source.parameters()))
+    files = sorted(folder.glob("*.safetensors*"))
+    assert len(files) == 3  # Two with weights, and their index.
+    for file in files:
+        content = file.read_bytes()
+        file.write_bytes(content[:-1])
+        with pytest.raises(SpecError, match="no complete checkpoint here"):
+            load_weights(folder, model)
+        file.write_bytes(content)

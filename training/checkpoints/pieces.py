@@ -45,7 +45,7 @@ class StateFile:
 
 
 class StateReader:
-    """Tensors of a state, or ranges of them, whichever files they lie in; read when asked for."""
+    """Tensors of a state or of kept weights, or ranges of them, whichever files they lie in; read when asked for."""
 
     def __init__(self, path: Path, files: list[Any]) -> None:
         self._path = path
@@ -84,10 +84,10 @@ class StateReader:
 
 
 @contextlib.contextmanager
-def opened_state(path: Path) -> Iterator[StateReader]:
-    """The tensors of a state, whose files are those that its DONE lists."""
+def open_tensors(path: Path) -> Iterator[StateReader]:
+    """The tensors of a state, or of kept weights, in the files that its DONE lists."""
     with contextlib.ExitStack() as files:
-        names = sorted(read_json(path / "DONE"))
+        names = sorted(name for name in read_json(path / "DONE") if name.endswith(".safetensors"))
         yield StateReader(path, [files.enter_context(safe_open(path / name, "pt")) for name in names])
 
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from training import domain_weights
 from training.checkpoints.folder import digest, is_whole, new_part, publish
-from training.checkpoints.pieces import Place, StateFile, opened_state
+from training.checkpoints.pieces import Place, StateFile, open_tensors
 from training.checkpoints.weights import set_weights
 from training.devices.group import ALONE, Group
 from training.devices.single import Devices
@@ -59,13 +59,13 @@ def step_of(state: Path) -> int:
 
 def load_state_weights(state: Path, model: PreTrainedModel) -> None:
     """Load the weights of a state into a model before it is placed on its devices."""
-    with opened_state(state) as tensors:
+    with open_tensors(state) as tensors:
         set_weights(model, lambda name: tensors.read_whole(f"weight.{name}"))
 
 
 def load_state_moments(state: Path, devices: Devices) -> None:
     """Load the optimizer moments of a state into a model on its devices; each process reads those of its pieces."""
-    with opened_state(state) as tensors:
+    with open_tensors(state) as tensors:
         for name, parameter in devices.parameters.items():
             piece, prefix = devices.piece(parameter), f"optimizer.{name}"
             # A parameter without a gradient so far has no moments.
@@ -80,7 +80,7 @@ def load_state_extra(state: Path | None) -> dict[str, torch.Tensor]:
     """The extra tensors of a state, by name; empty without one."""
     if state is None:
         return {}
-    with opened_state(state) as tensors:
+    with open_tensors(state) as tensors:
         found = {name: tensors.read_whole(name) for name in tensors.shapes if name.startswith("extra.")}
         return {name.removeprefix("extra."): tensor for name, tensor in found.items() if tensor is not None}
 

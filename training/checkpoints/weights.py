@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from training.checkpoints.folder import digest, disk_errors, is_whole, new_part, publish
+from training.checkpoints.pieces import open_tensors
 from training.devices.single import Devices
 from training.loading import absent
 from training.spec import SpecError
@@ -45,7 +45,9 @@ def save_weights(
         for name, content in tokenizer.items():
             (part / name).write_bytes(content)
         digests = {file.name: digest(file, flush=True) for file in part.iterdir()}
-        publish(part, target, {name: digests[name] for name in ("config.json", "model.safetensors")})
+        # Beyond 50 GB they are several files, and the index that names them.
+        read = {name: value for name, value in digests.items() if name == "config.json" or ".safetensors" in name}
+        publish(part, target, read)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
@@ -60,7 +62,8 @@ def load_weights(path: Path, model: PreTrainedModel) -> None:
     if not is_whole(path):
         done = path.parents[1] / "DONE"
         raise SpecError(f"{path}: no complete checkpoint here; remove {done} and give the same command again")
-    set_weights(model, load_file(path / "model.safetensors").get)
+    with open_tensors(path) as tensors:
+        set_weights(model, tensors.read_whole)
 
 
 def take_weights(source: PreTrainedModel, model: PreTrainedModel) -> None:

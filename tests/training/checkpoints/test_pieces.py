@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.checkpoints.folder import digest, is_whole
-from training.checkpoints.pieces import StateFile, opened_state
+from training.checkpoints.pieces import StateFile, open_tensors
 from training.spec import SpecError
 
 
@@ -47,14 +47,14 @@ def _cut_tensors(draw):
 def test_any_range_is_read_from_any_pieces(given):
     tensor, cuts, start, end = given
     for files in (_in_pieces(tensor, cuts), [StateFile("state.safetensors", {"t": tensor})]):
-        with tempfile.TemporaryDirectory() as folder, opened_state(_write(Path(folder), files)) as state:
+        with tempfile.TemporaryDirectory() as folder, open_tensors(_write(Path(folder), files)) as state:
             assert torch.equal(state.read_range("t", start, end - start), tensor.reshape(-1)[start:end])
             assert torch.equal(state.read_whole("t"), tensor)
 
 
 def test_types_and_numbers_without_dimension_are_kept(tmp_path):
     tensors = {"step": torch.tensor(7.0), "weights": torch.tensor([0.1, 0.2], dtype=torch.float64)}
-    with opened_state(_write(tmp_path, [StateFile("state.safetensors", tensors)])) as state:
+    with open_tensors(_write(tmp_path, [StateFile("state.safetensors", tensors)])) as state:
         for name, tensor in tensors.items():
             read = state.read_whole(name)
             assert (read.dtype, read.shape, read.tolist()) == (tensor.dtype, tensor.shape, tensor.tolist())
@@ -63,7 +63,7 @@ def test_types_and_numbers_without_dimension_are_kept(tmp_path):
 
 
 def test_what_is_read_does_not_change_the_file(tmp_path):
-    with opened_state(_write(tmp_path, _in_pieces(torch.ones(4), []))) as state:
+    with open_tensors(_write(tmp_path, _in_pieces(torch.ones(4), []))) as state:
         state.read_whole("t").zero_()
         assert state.read_whole("t").tolist() == [1, 1, 1, 1]
 
@@ -71,7 +71,7 @@ def test_what_is_read_does_not_change_the_file(tmp_path):
 def test_a_missing_piece_is_named_in_one_line(tmp_path):
     files = _in_pieces(torch.ones(4, 2), [3, 5])
     del files[2]
-    with opened_state(_write(tmp_path, files)) as state:
+    with open_tensors(_write(tmp_path, files)) as state:
         assert state.read_range("t", 5, 3).tolist() == [1, 1, 1]
         with pytest.raises(SpecError) as error:
             state.read_whole("t")
@@ -81,7 +81,7 @@ def test_a_missing_piece_is_named_in_one_line(tmp_path):
 def test_a_file_that_done_does_not_list_is_not_read(tmp_path):
     _write(tmp_path, _in_pieces(torch.ones(4), []))
     StateFile("another.safetensors", {"t": torch.zeros(4)}, {"t": (0, (4,))}).save(tmp_path, 3)
-    with opened_state(tmp_path) as state:
+    with open_tensors(tmp_path) as state:
         assert state.read_whole("t").tolist() == [1, 1, 1, 1]
 
 

@@ -195,7 +195,7 @@ def test_states_are_written_while_the_main_threads_speak(base):
     folder = base / "beside" / "resume"
     assert sorted(path.name for path in folder.iterdir()) == ["step-0", "step-8", "step-9"]
     for state in folder.iterdir():
-        with pieces.opened_state(state) as tensors:
+        with pieces.open_tensors(state) as tensors:
             assert torch.equal(tensors.read_whole("t"), torch.arange(2).repeat_interleave(1000).float())
 
 
