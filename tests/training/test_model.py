@@ -232,7 +232,7 @@ def test_kept_weights_of_several_files_are_read_back_and_each_file_is_checked(ma
     saved = partialmethod(PreTrainedModel.save_pretrained, max_shard_size="8KB")
     monkeypatch.setattr(PreTrainedModel, "save_pretrained", saved)
     source, model = build_model(TINY, "eager", seed=3), build_model(TINY, "eager", seed=None)
-    save_weights(tmp_path, 7, source, manifest.tokenizer_path)
+    save_weights(tmp_path, 7, source, {})
     folder = tmp_path / "checkpoints" / "step-7"
     load_weights(folder, model)
     assert all(map(torch.equal, model.parameters(), source.parameters()))
