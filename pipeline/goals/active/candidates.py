@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import fmean
 
 import pandas as pd
@@ -96,6 +97,13 @@ def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[C
         parents = [run for name, run in context.once(pretraining_runs).items() if name in names]
         raise ConfigError(list(supply_problems([*parents, *(one.run for one in candidates)], context)))
     return enough
+
+
+def least_cost(context: Context, chosen: Sequence[ChosenRun], runs: Sequence[PlannedRun]) -> float:
+    """Cost of the cheapest candidate that is none of `runs`; infinite where there is none."""
+    known, begun = {run.spec.hash for run in runs}, pretrained(context, [run.model for run in runs])
+    left = (one.run for one in candidate_runs(context, chosen) if one.run.spec.hash not in known)
+    return min((cost_of(context, run, begun) for run in left), default=inf)
 
 
 def first_runs(context: Context, candidates: Sequence[CandidateRun], limit: float) -> list[CandidateRun]:

@@ -27,7 +27,9 @@ from pipeline.goals.active.candidates import (
     cost_of,
     first_runs,
     is_near,
+    least_cost,
     losses_before,
+    own_cost,
     planned_again,
     pretrained,
     run_beyond,
@@ -122,9 +124,7 @@ def first_round(context: Context) -> DesignRound:
         key = next((key for name, key in keys.items() if f"all have {name} =" in str(error)), "design")
         raise ConfigError([f"{key}: {error}"]) from None
     if not added.chosen:
-        begun = pretrained(context, ())
-        least = min(cost_of(context, one.run, begun) for one in candidate_runs(context, []))
-        question = context.question
+        question, least = context.question, least_cost(context, [], [])
         if question.design.budget is None and question.is_large():
             part = question.large.budget * least / added.budget
             allowed = f"{part:.3g} or more, the part that the cheapest run of large.lengths costs"
@@ -219,20 +219,23 @@ def most_telling(context: Context) -> str:
     return _round(context, chosen_runs(context), _measured(context, plan), True).next_runs()
 
 
-def plan_lines(context: Context) -> list[str]:
-    """What an active design costs at most, and when it stops."""
+def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
+    """What an active design costs at most, and when it stops; `runs`, those for the fit so far, and their models'."""
     question, chosen, unit_ = context.question, chosen_runs(context), context.once(unit)
     count = sum(one.trains for one in chosen.rounds)
-    spent = f"{cost_in(unit_, chosen.spent)} {unit_}"
     at_once = f", of up to {question.launcher.at_once} runs side by side" * bool(question.launcher.at_once)
-    begun = f"{count} round{'s' * (count > 1)} of runs so far, {spent}" if count else f"first round{at_once}"
+    so_far = f"{count} round{'s' * (count > 1)} of runs so far, {cost_in(unit_, chosen.spent)} {unit_}"
+    begun = so_far if count else f"first round{at_once}"
     if chosen.rounds and _has_ended(context, chosen.rounds[-1]):
         return [f"{begun}; no more follow: {chosen.rounds[-1].stop} (design.tolerance={question.design.tolerance:g})"]
-    if chosen.rounds and chosen.spent >= context.once(budget):
-        return [f"{begun}; no more follow: the budget of {cost_in(unit_, context.once(budget))} {unit_} is spent"]
+    fitted = [run for run in runs if run.role == "fit" or run.model != question.model.name]
+    limit = f"{cost_in(unit_, context.once(budget))} {unit_}"
+    left = context.once(budget) - (chosen.spent or sum(own_cost(context, run) for run in fitted))
+    if least_cost(context, chosen.chosen, fitted) > left:
+        return [f"{begun}; no more follow: what is left of {limit} is enough for no other run"]
     beside = "" if question.model.path else " beside the target's pre-training"
-    known = f"more rounds follow until the domain ratio is known within design.tolerance={question.design.tolerance:g}"
-    return [f"{begun}; {known}, at most {cost_in(unit_, context.once(budget))} {unit_}{beside}"]
+    known = f"until the domain ratio is known within design.tolerance={question.design.tolerance:g}"
+    return [f"{begun}; more rounds follow {known}, at most {limit}{beside}"]
 
 
 def _has_ended(context: Context, last: DesignRound) -> bool:

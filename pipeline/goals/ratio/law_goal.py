@@ -103,7 +103,7 @@ class LawGoal(Goal):
                 "continual.phases=[]"
             )
         elif is_active(question):
-            notes += plan_lines(context)
+            notes += plan_lines(context, runs)
         notes += [*short_lines(question), *size_lines(question, runs)]
         return PlanNotes([] if self.chooses_run else asked_lines(context, runs), notes)
 

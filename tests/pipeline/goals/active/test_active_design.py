@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def test_rounds_end_at_the_tolerance(ended: tuple[Context, Study]) -> None:
     assert line.startswith(f"after {len(rounds) - 1} rounds: ")
     assert line.endswith(" (design.tolerance=0.006); tolerance reached")
     assert " of at most 8e+13 FLOPs so far; domain ratio " in line
-    assert plan_lines(setting) == [
+    assert plan_lines(setting, study.read_plan()) == [
         f"{len(rounds) - 1} rounds of runs so far, {rounds[-1].spent:.2g} FLOPs; no more follow: tolerance reached "
         "(design.tolerance=0.006)"
     ]
@@ -168,9 +169,13 @@ def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
     # The round that reached the tolerance had no runs.
     assert added.round == len(read_rounds(copied[1])) - 1
     assert added.line().startswith(f"round {added.round}: ")
-    (line,) = plan_lines(asking(copied[0], tolerance=0.003))
+    runs = copied[1].read_plan()
+    (line,) = plan_lines(asking(copied[0], tolerance=0.003), runs)
     assert line.startswith(f"{added.round} rounds of runs so far, ")
     assert "; more rounds follow until the domain ratio is known within design.tolerance=0.003, at most 8e+13" in line
+    spent = sum(run.cost for one in read_rounds(copied[1]) for run in one.chosen)
+    (line,) = plan_lines(asking(copied[0], tolerance=0.003, budget=1.0001 * spent), runs)
+    assert re.search(r"; no more follow: what is left of [\d.e+]+ FLOPs is enough for no other run$", line)
 
 
 def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: tuple[Context, Study]) -> None:
