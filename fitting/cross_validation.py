@@ -12,7 +12,7 @@ from fitting.estimation import fit, fit_shared
 from fitting.fitted import Fit
 from fitting.laws import Law
 from fitting.points import PointsError, columns_of, numbers_of, resolve_law, with_value
-from fitting.schedule import Schedules, with_areas
+from fitting.schedule import Schedules
 from fitting.solver.multi_start import VarPro, local_minima
 from fitting.solver.prepare import Data
 
@@ -118,9 +118,8 @@ def held_out(
         else:
             judged = []
             for corpus, fitted in fits.items():
-                decay = fitted.params.get("lambda", (options.get("fix") or {}).get("lambda"))
                 own = rest if corpus is None else rest[rest["corpus"] == corpus]
-                judged.append(_judged(fitted, own, schedules, decay))
+                judged.append(_judged(fitted, own, schedules))
             parts.append(pd.concat(judged).assign(split=fold.label))
             line = f"{known.name}, {fold.label} held out: mean error {parts[-1]['relative_error'].abs().mean():.2%}"
         if log is not None:
@@ -132,10 +131,8 @@ def held_out(
     return table
 
 
-def _judged(fitted: Fit, rest: pd.DataFrame, schedules: Schedules | None, decay: float | None) -> pd.DataFrame:
-    if schedules is not None and decay is not None:
-        rest = with_areas(rest, schedules, decay, fitted.equation.s2.rate_power)
-    predicted, measured = fitted.predict(rest), columns_of(rest, ["loss"], fitted.equation)["loss"]
+def _judged(fitted: Fit, rest: pd.DataFrame, schedules: Schedules | None) -> pd.DataFrame:
+    predicted, measured = fitted.predict(rest, schedules), columns_of(rest, ["loss"], fitted.equation)["loss"]
     return rest.assign(predicted=predicted, measured=measured, relative_error=predicted / measured - 1)
 
 

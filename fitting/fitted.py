@@ -9,7 +9,7 @@ import pandas as pd
 
 from fitting.laws import LAWS, Law, with_unknown
 from fitting.points import TAILS, PointsError, columns_of, missing, with_one_mixture
-from fitting.schedule import LAMBDA, Schedules, whole_schedules
+from fitting.schedule import AREAS, DECAY, LAMBDA, Schedules, whole_schedules, with_areas
 from fitting.uncertainty.bootstrap import with_errors
 from fitting.uncertainty.horizon import Reach, kind_of
 from fitting.uncertainty.misfit import log_errors as errors_of
@@ -88,6 +88,11 @@ class Fit:
         return law
 
     @property
+    def decay(self) -> float:
+        """Lambda of S2, fitted or given; that of the papers where neither was done."""
+        return {**self.constants, **self.params}.get("lambda", DECAY)
+
+    @property
     def printed(self) -> dict[str, float]:
         """The parameters as the law's paper prints them, where what is fitted is written otherwise."""
         law = self.own_law or LAWS[self.law]
@@ -96,15 +101,18 @@ class Fit:
     def predict(self, frame: pd.DataFrame, schedules: Schedules | None = None) -> np.ndarray:
         """Loss (n,), in nats per token, at the rows of a frame with the law's columns.
 
-        A law that reads s2 takes it from the frame: `with_areas(…, decay=fit.params["lambda"])`. A law that reads the
-        whole schedule takes it from `schedules`, run -> `Schedule`, by the frame's columns run and step (None: those
-        that were fitted), and s1 too where the frame has none. Raises PointsError for missing or impossible columns.
+        With `schedules`, run -> `Schedule`, the areas that a law reads are computed for the frame's columns run and
+        step, at the fit's `decay`; else they are columns of the frame. A law that reads the whole schedule takes it
+        from there (None: those that were fitted), and s1 too where the frame has none. Raises PointsError for missing
+        or impossible columns.
         """
         law = self.equation
         return law.loss(self._columns(law, frame, schedules), self.params)
 
     def _columns(self, law: Law, frame: pd.DataFrame, schedules: Schedules | None = None) -> dict[str, np.ndarray]:
         if not law.whole_schedule:
+            if schedules is not None and {*AREAS} & {*law.columns}:
+                frame = with_areas(frame, schedules, self.decay, law.s2.rate_power)
             return columns_of(with_one_mixture(frame, law.columns), law.columns, law)
         schedules = self.schedules if schedules is None else schedules
         if schedules is None:

@@ -21,7 +21,7 @@ import pandas as pd
 from docs.studies.law_errors import last_points, with_errors
 from fitting import LAWS as EVERY
 from fitting import Fit, Fold, fit, fit_shared, held_out
-from fitting.schedule import Schedules, with_areas
+from fitting.schedule import Schedules
 from pipeline.goals.registry import question_of_study
 from pipeline.study.collect import of_domain, read_points, schedules
 from pipeline.study.fits import shared_folds
@@ -97,7 +97,7 @@ def splits(runs: Runs) -> Iterator[tuple[str, list[Fold]]]:
 def confirmed(fitted: Fit, runs: pd.DataFrame, rates: Schedules) -> pd.DataFrame:
     """The last points of runs as `with_errors` has them."""
     last = last_points(runs)
-    predicted = fitted.predict(with_areas(last, rates, fitted.params["lambda"]))
+    predicted = fitted.predict(last, rates)
     relative = predicted / last["loss"] - 1
     return with_errors(last.assign(predicted=predicted, measured=last["loss"], relative_error=relative))
 

@@ -28,7 +28,7 @@ from fitting import Fold, PointsError
 from fitting.law_average import APART, AVERAGE, laws_that_count
 from fitting.laws.tokens import ONE_CURVE
 from fitting.parallel import over_cores
-from fitting.schedule import Schedules, with_areas
+from fitting.schedule import Schedules
 from fitting.uncertainty import horizon, misfit
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, extrapolation
 from fitting.uncertainty.spread import HELD_OUT_HORIZON
@@ -122,10 +122,7 @@ def _by_law(
         fit = fitting.fit(fitted, law, bootstrap=0, schedules=schedules, few=True)
     except (PointsError, ValueError, np.linalg.LinAlgError):
         return
-    at = judged
-    if schedules and "lambda" in fit.params:
-        at = with_areas(judged, schedules, fit.params["lambda"], fit.equation.s2.rate_power)
-    yield _errors(judged, fit.predict(at), law).assign(residual=fit.metrics["log_rmse"], runs=fit.n_runs)
+    yield _errors(judged, fit.predict(judged, schedules), law).assign(residual=fit.metrics["log_rmse"], runs=fit.n_runs)
 
 
 def _held_out(

@@ -26,7 +26,7 @@ from pipeline.papers.dcpt.points import CORPORA, METRICS, mean_scores
 from pipeline.papers.dcpt.statements import STATEMENTS
 from pipeline.papers.dynamics.fits import ACCURATE, open_model
 from pipeline.papers.dynamics.points import CORPORA as SIDES
-from pipeline.papers.dynamics.points import fit_to, predicted
+from pipeline.papers.dynamics.points import fit_to
 from pipeline.papers.make import tables_of
 from pipeline.papers.table import PAPERS_VARIABLE, PaperStudy, paper_folder
 from pipeline.papers.verdict import NOT_HERE, SEED_TIE, compared
@@ -160,7 +160,7 @@ def schedules() -> dict[str, float]:
             law = fit_to(points, points.on(corpus, runs), "dynamics")
             held_out = points.runs[(points.runs["model"] == model) & (points.runs["role"] == "confirm")]
             judged = points.on(corpus, held_out, pretraining=False)
-            error = (predicted(law, judged, points.schedules) / judged["loss"] - 1).abs()
+            error = (law.predict(judged, points.schedules) / judged["loss"] - 1).abs()
             errors.append(error.groupby(judged["run"]).mean())
         curves = pd.concat(errors)
         found[f"schedules {case} {corpus} near"] = float((curves <= ACCURATE).sum())

@@ -13,7 +13,7 @@ from pipeline.papers.autoscale import Weighed
 from pipeline.papers.dcpt.fits import FORMS, REPRESENTATIONS, every_domain
 from pipeline.papers.dcpt.points import DomainPoints
 from pipeline.papers.dynamics.fits import FORMATS, REPLAY
-from pipeline.papers.dynamics.points import CORPORA, FitRequest, ScheduleStudy, fits, predicted
+from pipeline.papers.dynamics.points import CORPORA, FitRequest, ScheduleStudy, fits
 from pipeline.papers.show import Result
 from pipeline.show.report.colours import GREY, SERIES, ratio_colour, series_colours
 from pipeline.show.report.marks import Figure, Key, Mark, Panel, axis, dots, line, log_axis, panel, ratio_axis
@@ -206,7 +206,7 @@ def _of_schedules(study: ScheduleStudy) -> Drawn:
                 name = f"{variant or OWN} from {transfer:,}"
                 colour = names.setdefault(name, SERIES[len(names) % len(SERIES)])
                 rows = study.on(corpus, runs[runs["run"] == run], pretraining=False).sort_values("step")
-                traces += _curve(rows["step"], rows["loss"], predicted(fitted, rows, study.schedules), colour)
+                traces += _curve(rows["step"], rows["loss"], fitted.predict(rows, study.schedules), colour)
             panels.append(panel("", f"{study.corpora[corpus]}, {title}", traces, axis("step"), axis(LOSS)))
         if panels:
             keys = [Key(name, colour, "line") for name, colour in names.items()]

@@ -69,7 +69,7 @@ class Target:
             return pd.DataFrame({own_column(law, name): column for law, name, column in parts})
         schedule = Schedule(self.rates, self.rate_before, self.pretrain)
         at = pd.DataFrame({"run": self.model, "step": [*steps]})
-        at = with_areas(at, {self.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].s2.rate_power)
+        at = with_areas(at, {self.model: schedule}, fit.decay, LAWS[fit.law].s2.rate_power)
         areas = {name: at[name] for name in (*FORWARD, *ANNEALING) if name in at}
         pretraining = {"s2_pretrain": 0.0, **areas, "s1_pretrain": self.s1_pretrain}
         before = {"loss_before": self.before[corpus], "rho": self.rho[corpus]}

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 
-from fitting import LAWS, Fit, LawAverage, with_areas
+from fitting import LAWS, Fit, LawAverage
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.goals.ratio.confirm import NEAR
 from pipeline.study.context import Context
@@ -182,8 +182,7 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
         fit, rows = context.fits[corpus][law], selected(context.points, corpus, laws.question.law[law])
         if rows.empty:
             continue
-        rows = with_areas(rows, context.schedules, fit.params.get("lambda", 0.999), LAWS[law].s2.rate_power)
-        error = np.log(rows["loss"].to_numpy(float) / fit.predict(rows))
+        error = np.log(rows["loss"].to_numpy(float) / fit.predict(rows, context.schedules))
         # The scale of a normal distribution of this median.
         usual = float(np.median(np.abs(error))) / 0.6745
         off = rows.assign(error=error)[np.abs(error) > max(SPIKE * usual, LEAST_SPIKE)]

@@ -13,7 +13,7 @@ from fitting.answers.loss_curve import Course
 from fitting.answers.loss_potential import with_potential
 from fitting.answers.turning_point import return_steps
 from pipeline.papers.dynamics.fits import REPLAY
-from pipeline.papers.dynamics.points import CORPORA, FitRequest, ScheduleStudy, fitted, lambda_of, predicted
+from pipeline.papers.dynamics.points import CORPORA, FitRequest, ScheduleStudy, fitted
 from pipeline.papers.verdict import DECIDED, IN_ORDER, MOST, NOT_HERE, SEED_TIE, UNKNOWN
 
 SIDES = ("measured", "predicted")
@@ -100,7 +100,7 @@ def turning(study: ScheduleStudy) -> pd.DataFrame:
         if np.ptp(schedule.rates) > 0 or schedule.pretrain is None:
             continue
         fit, first = fitted(study, FitRequest("dynamics", "D_pt", model, ratio)), float(schedule.rates[0])
-        turn = turning_length(fit, first, before=schedule.before, pretrain=schedule.pretrain, decay=lambda_of(fit))
+        turn = turning_length(fit, first, before=schedule.before, pretrain=schedule.pretrain, decay=fit.decay)
         steps, losses = study.curve("D_pt", run).to_numpy(float).T
         sides = {"measured": float(return_steps(steps, losses[None])[0]), "predicted": turn["turning_length"]}
         rows += [(model, round(1 - ratio, 6), transfer, *side) for side in sides.items()]
@@ -159,7 +159,7 @@ def _annealed(fit: Fit, past: np.ndarray, potential: float, steps: int) -> float
     """The loss after a cosine to 0 from the last rate of a pre-training with a loss potential."""
     before = with_potential(past, potential)
     rates = before[-1] * cosine(steps)
-    course = Course(fit, rates, before[-1], before, {}, lambda_of(fit))
+    course = Course(fit, rates, before[-1], before, {}, fit.decay)
     return float(course.losses(np.array([steps]))[0][0])
 
 
@@ -184,7 +184,7 @@ def _sides(study: ScheduleStudy, runs: pd.DataFrame, keys: list[str]) -> pd.Data
     for corpus, (model, of_model) in product(CORPORA, runs.groupby("model", sort=False)):
         fit = fitted(study, FitRequest("dynamics", corpus, str(model), 1.0))
         last = study.at_end(corpus, of_model)
-        losses = pd.DataFrame({"measured": last["loss"], "predicted": predicted(fit, last, study.schedules)})
+        losses = pd.DataFrame({"measured": last["loss"], "predicted": fit.predict(last, study.schedules)})
         table = of_model.set_index("run")[keys].join(losses, how="inner").assign(corpus=corpus)
         rows.append(table.melt([*keys, "corpus"], list(SIDES), "side", "value"))
     table = pd.concat(rows, ignore_index=True).sort_values(keys, kind="stable", ignore_index=True)

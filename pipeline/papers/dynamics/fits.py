@@ -17,8 +17,6 @@ from pipeline.papers.dynamics.points import (
     fit_to,
     fits,
     fitted,
-    lambda_of,
-    predicted,
     relative_error,
 )
 from pipeline.papers.verdict import HOLDS, IN_ORDER, MOST, NOT_HERE, UNKNOWN
@@ -85,7 +83,7 @@ def curves(study: ScheduleStudy) -> pd.DataFrame:
     cells = [(name, model or "all", corpus) for (name, _, model, _), corpus in jobs]
     table = score_table(cells, list(map(_scores, results)), ("law", "model", "corpus"))
     fitted_4 = {at: fit for at, fit in zip(cells, results) if isinstance(fit, Fit) and at[0] == "eq. 4"}
-    decays = ", ".join(f"{model} {corpus} {lambda_of(fit):.3g}" for (_, model, corpus), fit in fitted_4.items())
+    decays = ", ".join(f"{model} {corpus} {fit.decay:.3g}" for (_, model, corpus), fit in fitted_4.items())
     note = f"lambda of eq. 4, fitted: {decays}. {_FIXED}: as the paper has it. {table.attrs['note']}"
     table.attrs["note"] = note.strip()
     return table
@@ -167,7 +165,7 @@ def coefficients(study: ScheduleStudy) -> pd.DataFrame:
         rows.append((SHIFT, corpus, float(-B * np.expm1(-a2) if corpus == "D_pt" else B * np.expm1(a2))))
         others, left_out = runs[runs["ratio"] != middle], study.on(corpus, runs[runs["ratio"] == middle], False)
         without = fit_to(study, study.on(corpus, others), law)
-        error = relative_error(left_out["loss"], predicted(without, left_out, study.schedules))
+        error = relative_error(left_out["loss"], without.predict(left_out, study.schedules))
         rows += [("R2", corpus, fit.metrics["r2"]), (LEFT_OUT, corpus, error)]
     table = pd.DataFrame(rows, columns=["coefficient", "corpus", "value"])
     table.attrs["note"] = (
@@ -256,13 +254,13 @@ def _open(study: ScheduleStudy, runs: pd.DataFrame, corpus: str, points: pd.Data
     rates = {run: dataclasses.replace(study.schedules[run], before=0.0, pretrain=None) for run in runs["run"]}
     blind = dataclasses.replace(study, schedules=rates)
     fit = fit_to(blind, points.assign(**_OPEN_PAST), "dynamics", unknown=["s1_pretrain"], fix={"C1": 0.0})
-    return lambda points: predicted(fit, points.assign(**_OPEN_PAST), rates)
+    return lambda points: fit.predict(points.assign(**_OPEN_PAST), rates)
 
 
 def _full(study: ScheduleStudy, runs: pd.DataFrame, corpus: str, points: pd.DataFrame) -> Predict:
     both = study.on(corpus, runs)
     fit = fit_to(study, pd.concat([both[both["phase"] == "pretrain"], points], ignore_index=True), "dynamics")
-    return lambda points: predicted(fit, points, study.schedules)
+    return lambda points: fit.predict(points, study.schedules)
 
 
 def _scores(fit: Fit | str) -> Scores | str:
@@ -273,7 +271,7 @@ def _errors(study: ScheduleStudy, held_out: pd.DataFrame, law: str, model: str, 
     runs = held_out[held_out["model"] == model]
     runs = runs[np.isclose(runs["ratio"], 1.0) | (not law.startswith("eq. 4"))]
     points = study.on(corpus, runs, pretraining=False)
-    losses = predicted(fit, points, study.schedules)
+    losses = fit.predict(points, study.schedules)
     error = points["loss"].rdiv(losses).sub(1).abs().groupby(points["run"]).mean()
     variants: Sequence[str] = runs.set_index("run")["variant"].reindex(error.index).replace("", "confirmation").tolist()
     return pd.DataFrame({"schedule": variants, "law": law, "corpus": corpus, "value": error.to_numpy()})

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fitting import LAWS, Fit, PointsError, fit, with_areas
+from fitting import Fit, PointsError, fit
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from pipeline.papers.table import PaperStudy, StudyReader
@@ -151,16 +151,6 @@ def _attempt(study: ScheduleStudy, request: FitRequest) -> Fit | str:
         return dataclasses.replace(fit_to(study, points, law, fix=fix), optimum=None)
     except PointsError as reason:
         return str(reason)
-
-
-def predicted(fit: Fit, points: pd.DataFrame, schedules: Schedules) -> np.ndarray:
-    """Losses (n,), nats per token, at points of runs whose learning rates are known."""
-    return fit.predict(with_areas(points, schedules, lambda_of(fit), LAWS[fit.law].s2.rate_power))
-
-
-def lambda_of(fit: Fit) -> float:
-    """The decay of S2, fitted or given."""
-    return {**fit.constants, **fit.params}.get("lambda", PAPERS_LAMBDA)
 
 
 def relative_error(measured: pd.Series, losses: np.ndarray) -> float:

@@ -235,8 +235,7 @@ def predicted(evidence: Evidence, fit: Fit | LawAverage, frame: pd.DataFrame) ->
     if isinstance(fit, LawAverage):
         losses = {law: np.maximum(predicted(evidence, one, frame), LEAST_LOSS) for law, one in fit.fits.items()}
         return np.exp(np.sum([fit.weights[law] * np.log(losses[law]) for law in losses], axis=0))
-    memory = fit.params.get("lambda", 0.999)
-    frame = with_areas(frame, evidence.context.schedules, memory, LAWS[fit.law].s2.rate_power)
+    frame = with_areas(frame, evidence.context.schedules, fit.decay, LAWS[fit.law].s2.rate_power)
     known, losses = np.isfinite(frame[fit.columns].to_numpy(float)).all(axis=1), np.full(len(frame), np.nan)
     if known.any():
         losses[known] = fit.predict(frame.iloc[np.flatnonzero(known)])

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pipeline.papers.dynamics import facts, fits
-from pipeline.papers.dynamics.points import READING, FitRequest, ScheduleStudy, fitted, lambda_of
+from pipeline.papers.dynamics.points import READING, FitRequest, ScheduleStudy, fitted
 from pipeline.papers.dynamics.tables import TABLES
 from pipeline.papers.figures import figures
 from pipeline.papers.make import tables_of
@@ -73,7 +73,7 @@ def test_a_run_that_confirms_the_studys_own_answer_is_in_no_table(schedules: Sch
 def test_the_law_that_drew_the_points_is_found(schedules: ScheduleStudy) -> None:
     fit = fitted(schedules, FitRequest("dynamics", "D_cpt", MODEL, 1.0))
     truth = TRUE["code"][1]
-    assert lambda_of(fit) == pytest.approx(MEMORY, abs=0.01)
+    assert fit.decay == pytest.approx(MEMORY, abs=0.01)
     # At a ratio of 1 eq. 8 is eq. 4 with another C2 and B.
     assert fit.params["C1"] == pytest.approx(truth["C1"], rel=0.05)
     assert fit.params["C2"] == pytest.approx(truth["C2"] * 2.718281828 ** truth["a1"], rel=0.05)

@@ -112,7 +112,7 @@ def end_columns(law: Fit, points: pd.DataFrame, spec: RunSpec, step: int | None 
     """The inputs of a surrogate other than weights, at the end of a run, or after a step; `points` are of a corpus."""
     step = step or spec.steps
     rates = learning_rates(spec.schedule, spec.steps, spec.learning_rate_before)
-    s1, s2 = areas(rates, law.constants.get("lambda", 0.999), spec.learning_rate_before)
+    s1, s2 = areas(rates, law.decay, spec.learning_rate_before)
     known = {name: float(points[name].mean()) for name in ("N", "loss_before", "rho", "s1_pretrain")}
     known |= {"D": step * spec.tokens_per_step / 1e9, "s1": float(s1[step - 1]), "s2": float(s2[step - 1])}
     return {name: value for name, value in known.items() if name in law.equation.columns}
