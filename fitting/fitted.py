@@ -291,7 +291,7 @@ class Fit:
         plain["draws"] = plain["draws"].reshape(len(plain["draws"]), -1 if len(plain["draws"]) else 0)
         profiles = plain["profiles"].items()
         plain["profiles"] = {name: Profile(**one | {"closed": tuple(one["closed"])}) for name, one in profiles}
-        plain["reach"] = [(N, D) for N, D in plain.get("reach", [])]
+        plain["reach"] = [(N, D) for N, D in plain["reach"]]
         plain["ranges"] = {name: (low, high) for name, (low, high) in plain["ranges"].items()}
         if foreign := plain.keys() - {f.name for f in fields(cls)}:
             raise PointsError(f"this fit has keys of another version ({', '.join(map(repr, foreign))}): fit again")

@@ -20,18 +20,20 @@ def minimum_along(
     return best, end, parabola_minima(grid, curves)
 
 
-def last_within(curves: np.ndarray, caps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def last_within(grid: np.ndarray, curves: np.ndarray, caps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where curves (n, grid) leave their caps (n, k) for good.
 
-    The last point (n, k) of the grid that is within, -1 where there is none, and the part (n, k) of the way from it to
-    the next one, along a straight line.
+    The last place (n, k) that is within, between two points of the grid along a straight line, and the point (n, k)
+    before it; NaN and -1 where there is none.
     """
     # The least loss at each point and all above rises along the grid, so that it can be searched.
     least = np.fmin.accumulate(curves[:, ::-1], axis=1)[:, ::-1]
     last = np.array([np.searchsorted(row, cap, "right") - 1 for row, cap in zip(least, caps, strict=True)])
     before, rows = np.maximum(last, 0), np.arange(len(curves))[:, None]
-    rise = curves[rows, np.minimum(before + 1, curves.shape[1] - 1)] - curves[rows, before]
-    return last, np.divide(caps - curves[rows, before], rise, out=np.zeros(caps.shape), where=rise > 0)
+    after = np.minimum(before + 1, len(grid) - 1)
+    rise = curves[rows, after] - curves[rows, before]
+    part = np.divide(caps - curves[rows, before], rise, out=np.zeros(caps.shape), where=rise > 0)
+    return np.where(last < 0, np.nan, grid[before] + part * (grid[after] - grid[before])), last
 
 
 def grid_minimum(loss: Callable[[float], float], grid: np.ndarray, curve: np.ndarray) -> tuple[float, int]:

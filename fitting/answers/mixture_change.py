@@ -86,6 +86,4 @@ def mixture_change(
 
 def _largest(curves: np.ndarray, cap: float) -> np.ndarray:
     """The largest ratio (n,) at which each curve (n, grid) of the general loss is within its cap; NaN: none."""
-    last, part = (values[:, 0] for values in last_within(curves, np.full((len(curves), 1), cap)))
-    after = np.minimum(last + 1, len(GRID) - 1)
-    return np.where(last >= 0, GRID[last] + part * (GRID[after] - GRID[last]), np.nan)
+    return last_within(GRID, curves, np.full((len(curves), 1), cap))[0][:, 0]

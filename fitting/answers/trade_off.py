@@ -147,8 +147,8 @@ def trade_offs(
     if possible.any():
         errors = general.errors_at(grid)
         curves = general.predict_draws(grid) if errors is None else _rising(curve, curve * np.exp(errors))
-        drawn, last = _crossings(curves, np.tile(caps, (len(curves), 1)))
-        low, high = np.quantile(drawn, TAILS, axis=0)
+        drawn, last = last_within(GRID, curves, np.tile(caps, (len(curves), 1)))
+        low, high = np.quantile(np.nan_to_num(drawn), TAILS, axis=0)
         infeasible = (last < 0).mean(axis=0)
     shown = np.append(possible, np.ones(len(ratios), dtype=bool))
     where = np.append(np.floor(r_d * parts) / parts if parts else r_d, ratios)[shown]
@@ -177,7 +177,8 @@ def _solved(
     loss: Callable[[np.ndarray], np.ndarray], curve: np.ndarray, caps: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The last ratio (n,) at which the loss, `curve` on the grid, is within each cap, and where (n,) there is one."""
-    (r_d,), (last,) = _crossings(curve[None], caps[None])
+    (r_d,), (last,) = last_within(GRID, curve[None], caps[None])
+    r_d = np.nan_to_num(r_d)
     cell = np.clip(last, 0, len(GRID) - 2)
     if len(caps) == 1:
         if 0 <= last[0] < len(GRID) - 1:
@@ -195,17 +196,6 @@ def _frame(
     fit: Fit | LawAverage, N: float, D: float, r: np.ndarray, at: Mapping[str, float], name: str
 ) -> pd.DataFrame:
     return question(fit, name, {"r": r, "N": N, "D": D, **at}, f"{name}_at")
-
-
-def _crossings(curves: np.ndarray, caps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The last ratio (n, k) at which each curve (n, grid) is within its caps (n, k), and the grid point before it.
-
-    0 and -1 where there is none.
-    """
-    last, part = last_within(curves, caps)
-    before = np.maximum(last, 0)
-    after = np.minimum(before + 1, len(GRID) - 1)
-    return np.where(last < 0, 0.0, GRID[before] + part * (GRID[after] - GRID[before])), last
 
 
 def _percent(loss: float, before: float) -> str:

@@ -82,8 +82,7 @@ def _trade_off(asked: dict[str, float], row: pd.DataFrame, output: LossColumn, o
     frame = frame.assign(**{name: asked["general_before"]} if name not in frame else {})
     losses = _on_curves(frame, output, one)
     cap = asked["general_before"] * (1 + asked["tolerance"])
-    last, part = (values[:, 0] for values in last_within(losses, np.full((len(losses), 1), cap)))
-    return np.where(last < 0, 0.0, RATIOS[last] + part * (RATIOS[1] - RATIOS[0]))
+    return np.nan_to_num(last_within(RATIOS, losses, np.full((len(losses), 1), cap))[0][:, 0])
 
 
 def _limited_data(asked: dict[str, float], row: pd.DataFrame, output: LossColumn, one: OfLaw) -> np.ndarray:

@@ -32,13 +32,8 @@ HELD_OUT = ("run", "step", "predicted", "measured", "relative_error", "law", "co
 """Columns of held_out.parquet."""
 POINTS = "fits/points.txt"
 """Holds `points_digest` of the points that the fits have read."""
-_LATER = ("reach", "growth", "held_out", "unseen")
-"""Keys that a file of an earlier version lacks."""
-_FitFile = dataclasses.make_dataclass(
-    "_FitFile",
-    [(name, kind, None) if name in _LATER else (name, kind) for name, kind in saved_fields().items()],
-    kw_only=True,
-)
+_FitFile = dataclasses.make_dataclass("_FitFile", saved_fields().items())
+"""The keys of a file of a fit, and their types."""
 
 
 def fit_all(
