@@ -47,16 +47,23 @@ def _csv(path: Path, names: list[str]) -> pd.DataFrame:
         head = file.read(100_000)
     marked = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     encoding = "utf-16" if marked else "utf-16-le" if head[1:2] == b"\0" else "utf-8-sig"
-    first = next(iter(head.decode(encoding, "replace").splitlines()), "")
+    lines = head.decode(encoding, "replace").splitlines() or [""]
+    notes = next((number for number, line in enumerate(lines) if not line.startswith("#")), 0)
+    # numpy.savetxt puts names behind a # too, then numbers.
+    notes -= notes > 0 and not re.search(r"[^\W\d]{2}", lines[notes])
+    first = lines[notes]
     # As spreadsheets of some languages write them, or as text pasted from one; Excel may name the separator.
     excel = re.fullmatch(r'"?sep=(.)"?', first, re.IGNORECASE)
     sep = excel[1] if excel else max(",;\t", key=first.count)
-    how = {"sep": sep, "skiprows": 1 if excel else 0, "skipinitialspace": sep != "\t", "encoding": encoding}
+    how = {"sep": sep, "skiprows": notes + bool(excel), "skipinitialspace": sep != "\t", "encoding": encoding}
 
     def read(**options: Any) -> pd.DataFrame:
         with _opened(path) as file:
             return pd.read_csv(file, **how, **options).rename(columns=_stripped)
 
+    header = read(header=None, nrows=1, dtype=str).iloc[0].map(_stripped)
+    if twice := [*header[header.duplicated()].dropna()]:
+        raise ValueError(f"two columns are called {twice[0]}: rename one, or remove it")
     table = read()
     if not isinstance(table.index, pd.RangeIndex):
         remedy = "remove them; where commas are decimal, put ; or a tab between columns"
@@ -101,7 +108,7 @@ def _parquet(path: Path, names: list[str]) -> pd.DataFrame:
 
 
 def _stripped(name: object) -> object:
-    return name.strip() if isinstance(name, str) else name
+    return name.strip().removeprefix("#").strip() if isinstance(name, str) else name
 
 
 TABLES: dict[str, Callable[[Path, list[str]], pd.DataFrame]] = {

@@ -91,7 +91,7 @@ def remedies(run: PlannedRun, corpus: str, available: int, question: Question) -
     steps = spec.first_sequence // spec.global_batch + spec.steps
     fewer = max(1, steps * available // demand_of(run, corpus))
     if FEW * demand_of(run, corpus) > available:
-        return f"{demand_of(run, corpus) / max(available, 1):.3g} times the text, or allow_repeats=true"
+        return f"{demand_of(run, corpus) / max(available, 1):,.0f} times the text, or allow_repeats=true"
     if key == "target.steps":
         # The runs for the fit are parts of it, and the answer may be any ratio.
         fewer = max(1, available // question.tokens_per_step())

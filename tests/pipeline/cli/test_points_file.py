@@ -18,19 +18,22 @@ from pipeline.study.folder import StudyError
         ('D,note\n"1,536,000",a\n"12,000","b, c"', {"D": [1_536_000, 12_000], "note": ["a", "b, c"]}),
         ("r,note\n25%,5%\n.5 %,a", {"r": [0.25, 0.005], "note": ["5%", "a"]}),
         ("D;loss\n536.000;2,71", {"D": ["536.000"], "loss": [2.71]}),
+        ("# of May\nr,loss\n0.5,2.7", {"r": [0.5], "loss": [2.7]}),
+        ("# of May\n# r,loss\n0.5,2.7e0", {"r": [0.5], "loss": [2.7]}),
     ],
 )
 def test_commas_in_numbers(lines: str, expected: dict[str, list[Any]], tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(lines)
     table = read_table(tmp_path / "t.csv", {})
     assert {name: table[name].tolist() for name in table} == expected
-    assert table.index[0] == 2 + lines.startswith("sep=")
+    assert table.index[0] == 2 + lines.startswith(("sep=", "# of May"))
 
 
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
         ("loss;D\n2,715;1", "2,715 may be 2.715 or 2715: remove the comma"),
+        ("r,loss, loss\n1,2,3", "two columns are called loss: rename one, or remove it"),
         ("r,loss\n0,25,2,71", "rows have more cells than there are names of columns, by 2: remove them; where"),
     ],
 )
