@@ -1,15 +1,11 @@
 """One fit over several corpora."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import fitting
 from fitting.fitted import BY_PRIOR
-from fitting.laws.joint import GROUP, joint_law
-from fitting.solver.problem import Problem
 from tests.fitting.synthetic import TRUE, grid, measured, scheduled
 
 PLANS = {
@@ -138,21 +134,6 @@ def test_dcpt_stays_monotone_in_each_corpus():
     for fit in fits.values():
         assert np.all(np.diff(fit.predict(ratios)) <= 1e-9)
     assert fits["a"].metrics["r2"] > 0.999
-
-
-@pytest.mark.parametrize("law", ["chinchilla", "dcpt"])
-def test_slopes_of_the_joint_law_are_its_derivatives(law):
-    points = corpora(law, count=2)
-    joint = joint_law(fitting.LAWS[law], ("alpha",), ["a", "b"])
-    x = {name: points[name].to_numpy(float) for name in fitting.LAWS[law].columns}
-    x[GROUP] = (points["corpus"] == "b").to_numpy(float)
-    problem = Problem(joint, x, points["loss"].to_numpy(), np.ones(len(points)), joint.constants(x))
-    rng = np.random.default_rng(0)
-    z = np.array([p.coordinate(p.start[0] + 0.6 * (p.start[1] - p.start[0])) for p in problem.nonlinear])
-    u = rng.uniform(0.2, 1.0, problem.columns(z)[1].shape[1])
-    at = problem.columns(z)[0] + problem.columns(z)[1] @ u
-    numerical = replace(problem, law=replace(joint, slopes=None)).slopes(z, u, at)
-    assert problem.slopes(z, u, at) == pytest.approx(numerical, abs=1e-4)
 
 
 def test_lambda_and_an_unknown_column_are_fitted_in_common():

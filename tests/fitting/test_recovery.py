@@ -11,16 +11,6 @@ from fitting import VarPro
 from tests.fitting.synthetic import RATIOS, TRUE, grid, measured, pretrained_and_continued, scheduled, small_plan
 
 
-def test_any_first_guesses_reach_one_optimum_of_the_papers_plan():
-    points = measured(grid(), "dcpt", TRUE["dcpt"], noise=0.003)
-    assert len(points) == 5400
-    first, *others = [fitting.fit(points, "dcpt", method=VarPro(first_guesses=seed), bootstrap=0) for seed in range(5)]
-    for fit in others:
-        assert fit.objective == pytest.approx(first.objective, rel=1e-8)
-        assert fit.params == pytest.approx(first.params, rel=1e-4)
-    assert first.params == pytest.approx(TRUE["dcpt"], rel=0.2)
-
-
 @pytest.mark.parametrize("law", ["dcpt", "transfer-anchored"])
 def test_the_optimum_is_a_minimum_of_the_huber_sum(law):
     points = measured(small_plan(law), law, TRUE[law], noise=0.003)

@@ -14,7 +14,7 @@ from training.devices.group import ALONE, Parallel, join, leave
 from training.domain_weights import equal_weights, read_path, updated
 from training.group_dro import GroupDro
 from training.model import build_model
-from training.spec import Initial, Reweighting, RunSpec, SpecError
+from training.spec import Reweighting, RunSpec, SpecError
 
 KINDS = ("ddp", "zero3")
 
@@ -51,13 +51,6 @@ def test_the_first_excess_is_that_of_plain_transformers(proxy, manifest, referen
     assert [first["weights"]["code"], first["weights"]["general"]] == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_model_that_is_its_own_reference_has_equal_weights(proxy, manifest, reference, tmp_path):
-    same = dataclasses.replace(proxy, phase="continual", initial=Initial("run", run="of code", step=20))
-    first = read_path(trained(same, manifest, tmp_path, start=reference, reference=reference))[0]
-    assert first["excess"] == {"code": 0.0, "general": 0.0}
-    assert first["weights"] == {"code": 0.5, "general": 0.5}
-
-
 def test_a_sequence_counts_by_the_weight_of_its_domain_over_its_ratio(proxy, tmp_path):
     spec = dataclasses.replace(proxy, mixture={"general": "3/4", "code": "1/4"}, sequence_length=2, steps=2)
     losses = torch.tensor([[1.0, 3.0], [2.0, 2.0], [4.0, 0.0], [1.0, 1.0]], requires_grad=True)
@@ -85,10 +78,6 @@ def test_what_a_step_had_in_excess_weighs_the_next_one(proxy, tmp_path):
     assert dro.weighed(losses, losses)[0] == pytest.approx(np.log(3.0))
     dro.step(1)
     assert dro.weighed(losses, losses)[0] == pytest.approx(2 * (0.999 * 0.75 + 0.0005) * np.log(3.0))
-
-
-def test_accumulation_does_not_change_the_weights(proxy, manifest, reference, proxy_run, tmp_path):
-    assert_close(trained(proxy, manifest, tmp_path, reference=reference, micro_batch=1), proxy_run)
 
 
 def test_a_masked_model_has_domains_too(spec, proxy, manifest, tmp_path):

@@ -1,7 +1,6 @@
 """After kill -9 at any moment and a second start, the points are the same byte for byte as without the kill."""
 
 import os
-import random
 import shutil
 import signal
 import time
@@ -60,24 +59,6 @@ def test_killed_inside_again_and_again(spec, manifest, undisturbed, tmp_path):
     assert attempt(spec, tmp_path, manifest) == 0
     assert newest(tmp_path) is None
     assert (tmp_path / "points.jsonl").read_bytes() == undisturbed[0]
-
-
-@pytest.mark.slow
-def test_killed_at_random_moments(spec, manifest, undisturbed, tmp_path):
-    points, seconds = undisturbed
-    draw, killed = random.Random(0), 0
-    for run in range(20):
-        folder = tmp_path / str(run)
-        if attempt(spec, folder, manifest, after=draw.uniform(0.0, seconds)) == -signal.SIGKILL:
-            killed += 1
-        else:
-            # It ended before: the machine is less busy than when the time was taken.
-            seconds *= 0.8
-        assert attempt(spec, folder, manifest) == 0
-        assert (folder / "points.jsonl").read_bytes() == points
-        if killed == 8:
-            return
-    raise AssertionError(f"only {killed} kills came before the end")
 
 
 def test_an_incomplete_state_falls_back_to_the_one_before(spec, manifest, undisturbed, nearly_done):

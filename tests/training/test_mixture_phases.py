@@ -1,7 +1,6 @@
 """A run whose mixture changes along the schedule: its identity, its losses, and resuming at every place."""
 
 import dataclasses
-import json
 import signal
 
 import pytest
@@ -37,12 +36,6 @@ def whole(changing, manifest, tmp_path_factory):
         # A run that is done keeps none.
         patch.setattr(states, "drop_states", lambda *_: None)
         return trained(changing, manifest, folder, keep_last=100, kept_states=(9,))
-
-
-def test_phases_are_kept_in_the_file_of_a_run(changing, spec) -> None:
-    assert RunSpec.from_dict(json.loads(json.dumps(changing.to_dict()))) == changing
-    assert "phases" not in spec.to_dict()
-    assert [(first, end) for first, end, _ in changing.mixtures] == [(0, 24), (24, 48), (48, 80)]
 
 
 def test_losses_are_those_of_one_mixture_up_to_the_change(changing, manifest, whole, tmp_path) -> None:

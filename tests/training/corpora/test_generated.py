@@ -125,14 +125,6 @@ def test_an_end_and_a_cut_character_are_no_text(model: Path) -> None:
     assert rows != sampler.sample(4, lambda tokens: None)
 
 
-def test_text_that_repeats_itself_is_dropped(model: Path, tmp_path: Path) -> None:
-    lines: list[str] = []
-    corpus = written(tmp_path, model, lines.append, temperature=0.4, max_tokens=60)
-    dropped = corpus.corpora["general"].dropped["repetition"]
-    assert dropped > 0
-    assert any(line.startswith("general: kept ") and f"{dropped} repetition" in line for line in lines)
-
-
 def test_a_model_that_only_repeats_itself_is_refused_also_the_second_time(model: Path, tmp_path: Path) -> None:
     keys = {"temperature": 0.3, "max_repetition": 0.0, "tokens": 10**6}
     kept = r"\d of 6[4-8] sampled documents are kept \(empty dropped \d+, repetition dropped \d+\); raise generated\."

@@ -1,6 +1,5 @@
 """The embedded corpora: real text, from files alone, the same every time."""
 
-import ast
 import re
 import subprocess
 import sys
@@ -26,11 +25,6 @@ def graphs():
     return installed_documents("graphs")
 
 
-@pytest.fixture(scope="module")
-def code():
-    return installed_documents("code", max_bytes=2_000_000)
-
-
 def size(documents):
     return sum(len(text.encode()) for _, text in documents)
 
@@ -43,11 +37,10 @@ def test_prose_is_the_docstrings_of_a_package(graphs):
     assert all(len(text) >= 200 for text in texts.values())
 
 
-def test_ids_are_sorted_and_texts_are_unique(graphs, code):
-    for documents in (graphs, code):
-        names = [name for name, _ in documents]
-        assert names == sorted(set(names))
-        assert len({text for _, text in documents}) == len(documents)
+def test_ids_are_sorted_and_texts_are_unique(graphs):
+    names = [name for name, _ in graphs]
+    assert names == sorted(set(names))
+    assert len({text for _, text in graphs}) == len(graphs)
 
 
 def test_nothing_is_imported():
@@ -62,14 +55,6 @@ def test_nothing_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_code_has_no_docstrings_and_still_parses(code):
-    assert size(code) >= 2_000_000
-    for name, text in code:
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                assert ast.get_docstring(node) is None, name
 
 
 def test_code_is_neither_tests_nor_tables_nor_installed_packages():
