@@ -74,30 +74,6 @@ def test_its_study_has_processes_that_tokenise_and_a_mixture_that_changes(folder
     assert sum("domain0.5to0.9" in name for name in runs) == 1
 
 
-def test_a_reference_of_other_settings_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "reference").mkdir()
-    (tmp_path / "reference" / "prepare.json").touch()
-    with pytest.raises(SystemExit, match="other settings; give another --folder"):
-        Reference(tmp_path / "reference")
-
-
-def test_signals_are_counted_by_what_they_hit() -> None:
-    prepare, train = ({"stage": stage, "code": -9, "signal": "SIGKILL"} for stage in ("prepare", "train"))
-    events = [
-        *(prepare | {"whom": whom, "children": 2} for whom in ("child", "group")),
-        *(train | {"whom": "process", "children": 0}, {"stage": "train", "code": 0}),
-    ]
-    cut = {"kind": "cut", "kills": 0, "seconds": 1000.4, "problems": ["lost"], "events": events[-1:]}
-    lines = [{"kind": "life", "kills": 3, "seconds": 2.5, "problems": [], "events": events}, cut]
-    by_kind, by_stage = (table.splitlines()[2:] for table in tables(lines).split("\n\n"))
-    assert by_kind == ["| life | 1 | 3 | 2 | 0 |", "| cut | 1 | 0 | 1,000 | 1 |", "| total | 2 | 3 | 1,003 | 1 |"]
-    assert by_stage == [
-        "| prepare | 2 | 0 | 1 | 1 | 2 |",
-        "| train | 1 | 1 | 0 | 0 | 0 |",
-        "| total | 3 | 1 | 1 | 1 | 2 |",
-    ]
-
-
 @pytest.mark.skipif(not KEPT.exists(), reason="no campaign is kept")
 def test_the_page_has_the_first_table_of_the_kept_campaign() -> None:
     assert tables(read_lines_whole(KEPT)).split("\n\n")[0] in read("architecture.md")

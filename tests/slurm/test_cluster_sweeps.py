@@ -48,13 +48,6 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_holds_no_key_and_runs_one_job() -> None:
-    text = SCRIPT.read_text()
-    assert 'wandb agent --count 1 --forward-signals "$sweep"' in text
-    assert "API_KEY" not in text
-    subprocess.run(["bash", "-n", str(SCRIPT)], check=True)
-
-
 @pytest.mark.slow
 def test_an_array_of_agents_fills_one_study_and_near_its_time_limit_saves_and_is_requeued(
     cluster: Cluster, words: list[str], studies: Path, place: Path

@@ -1,6 +1,5 @@
 """launcher=slurm against a fake Slurm: what is submitted, and recovery when a command fails or hangs."""
 
-import itertools
 import json
 import os
 import subprocess
@@ -10,13 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from pipeline.cli.main import run
 from pipeline.done import not_collected
 from pipeline.goals.registry import question_of_study
 from pipeline.goals.weights.artifacts import WeightsConfirmation
-from pipeline.launch.launcher import launch
 from pipeline.launch.slurm.client import Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.study.context import Context
@@ -355,21 +352,6 @@ def test_a_dry_run_of_all_steps_leaves_a_study_as_it_was(words, study, slurm, ca
     assert "a dry run: nothing is written" in " ".join(out.split())
     assert [(study.folder / name).read_bytes() for name in ("study.yaml", "plan.jsonl")] == kept
     assert slurm.jobs() == []
-
-
-def test_no_shell_interprets_the_name_of_a_folder(slurm, prepared, tmp_path) -> None:
-    hostile = tmp_path / 'it\'s $(touch evil) `touch evil`\n#SBATCH --evil; %j "x"' / "small"
-    assert run(["plan", *prepared, f"studies={tmp_path / 'plain'}"]) == 0
-    hostile.parent.mkdir()
-    (tmp_path / "plain" / "small").rename(hostile)
-    question = question_of_study(hostile, [])
-    assert launch(Context(question, Study(hostile)), Console(quiet=True)) == 0
-    job = slurm.jobs()[1]
-    script = Path(job["words"][-1])
-    # sbatch reads options down to the first command.
-    head = list(itertools.takewhile(lambda line: line.startswith("#"), script.read_text().splitlines()))
-    assert "evil" not in "".join(head)
-    assert any(word.startswith("--output=") and "%%j" in word for word in job["words"])
 
 
 @pytest.mark.slow

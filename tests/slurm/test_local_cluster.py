@@ -11,7 +11,7 @@ import pytest
 from tests.pipeline.small import wait_until
 from tests.slurm import local_cluster
 from tests.slurm.conftest import Cluster, require_slurm
-from tests.slurm.local_cluster import APT, APT_ACCOUNTING
+from tests.slurm.local_cluster import APT
 
 pytestmark = pytest.mark.slurm
 
@@ -53,14 +53,6 @@ def test_refusals(tmp_path: Path) -> None:
     assert (missing.returncode, APT in missing.stderr) == (3, True)
     assert not (tmp_path / "none").exists()
     assert _call("fail").returncode == 2
-
-
-def test_accounting_without_its_packages_is_refused(tmp_path: Path) -> None:
-    require_slurm()
-    (tmp_path / "sinfo").symlink_to(shutil.which("sinfo") or "")
-    missing = _call("up", "--accounting", "--folder", str(tmp_path / "none"), PATH=str(tmp_path))
-    assert (missing.returncode, "slurmctld" in missing.stderr, APT_ACCOUNTING in missing.stderr) == (3, False, True)
-    assert not (tmp_path / "none").exists()
 
 
 def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:

@@ -34,12 +34,6 @@ def test_every_extra_that_a_message_names_is_one() -> None:
     assert {*re.findall(r"\w+", all_of_them)} == {"cptlaw", *named}
 
 
-def test_what_the_project_is_for_is_always_there() -> None:
-    always = {"torch", "transformers", "datasets", "accelerate", "deepspeed", "hydra-core", "wandb", "scipy"}
-    assert always <= {re.split(r"[<>=\[]", one)[0] for one in PROJECT["dependencies"]}
-    assert "pytest" in PROJECT["optional-dependencies"]["dev"]
-
-
 def test_without_an_extra_its_name_is_said(monkeypatch, tmp_path: Path, capsys) -> None:
     for package in ("upath", "plotly", "gguf", "sklearn"):
         monkeypatch.setitem(sys.modules, package, None)

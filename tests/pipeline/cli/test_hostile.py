@@ -1,6 +1,7 @@
 """Names and files of strangers: one clear line, nothing outside the study, nothing that a shell or a browser obeys."""
 
 import functools
+import itertools
 import json
 import shutil
 import subprocess
@@ -215,7 +216,7 @@ def test_words_that_want_to_be_markup_are_words(study: Study, few_positions) -> 
     assert "onerror" not in {name for _, attributes in elements for name in attributes}
 
 
-@pytest.mark.parametrize("name", ["it's $(touch pwned) `touch pwned`", '-n\na"b;touch pwned'])
+@pytest.mark.parametrize("name", ["it's $(touch pwned) `touch pwned`", '-n\n#SBATCH --pwned\na"b;touch pwned'])
 def test_no_shell_obeys_the_folder_of_a_study(name: str, study: Study, tmp_path: Path) -> None:
     """Every batch script that is made, run by bash with programs that only say what they were called with."""
     folder = study.folder.with_name(name)
@@ -232,6 +233,8 @@ def test_no_shell_obeys_the_folder_of_a_study(name: str, study: Study, tmp_path:
     (folder / "jobs").mkdir(exist_ok=True)
     (folder / "jobs" / "t.tasks").write_text("0 run-name\n")
     for text in (train_script(folder, question, "t"), driver_script(question, "continue", folder)):
+        # sbatch reads options down to the first command.
+        assert "pwned" not in "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines()))
         said = tmp_path / "said"
         said.unlink(missing_ok=True)
         surroundings = {"PATH": f"{tools}:/usr/bin:/bin", "SAID": str(said), "SLURM_JOB_ID": "1"}
