@@ -1,47 +1,34 @@
 """Boosted trees on random mixtures, beside the exponential law."""
 
-import os
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
 import fitting
 from pipeline.goals.weights.methods.random_mixtures import boosted_trees, mean_by_trees, ranked
-
-ROOT = Path(__file__).parents[3]
-DATA = ROOT / os.environ.get("CPTLAW_PUBLIC_DATA", "../shared/data") / "regmix_1m"
+from tests.fitting.mixtures.test_data_mixing import regmix
 
 
-def regmix(part: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Mixtures of 17 Pile corpora at 1M parameters, and losses on 13 of them."""
-    if not DATA.exists():
-        pytest.skip(f"no {DATA}; its source: huggingface.co/datasets/sail/regmix-data")
-    mixtures = pd.read_csv(DATA / f"{part}_mixture_1m.csv", index_col="index")
-    losses = pd.read_csv(DATA / f"{part}_pile_loss_1m.csv", index_col="index")
-    losses.columns = losses.columns.str.removeprefix("metric/the_pile_").str.removesuffix("_val_loss")
-    return mixtures.rename(columns=lambda name: f"mixture.{name.removeprefix('train_the_pile_')}"), losses
+def mixtures_and_losses(part: str, *corpora: str) -> tuple[np.ndarray, np.ndarray]:
+    """Mixtures (n, 17) and losses on some corpora (n, k)."""
+    frames = [regmix(part, corpus) for corpus in corpora]
+    return frames[0].filter(like="mixture.").to_numpy(), np.column_stack([frame["loss"] for frame in frames])
 
 
 def test_trees_rank_unseen_mixtures_better_than_the_law_where_there_are_many():
-    (mixtures, losses), (unseen, measured) = regmix("train"), regmix("test")
-    loss, wanted = losses["pile_cc"].to_numpy(), measured["pile_cc"]
-    by_trees = boosted_trees(mixtures.to_numpy(), loss).predict(unseen.to_numpy())
-    law = fitting.fit(mixtures.assign(loss=loss, run=mixtures.index), "data-mixing", bootstrap=0)
-    trees, exponential = (100 * spearmanr(each, wanted)[0] for each in (by_trees, law.predict(unseen)))
-    assert trees >= 99
-    assert 96 <= exponential < trees
+    """How well the law ranks them is in test_data_mixing.py."""
+    (mixtures, losses), (unseen, measured) = (mixtures_and_losses(part, "pile_cc") for part in ("train", "test"))
+    by_trees = boosted_trees(mixtures, losses[:, 0]).predict(unseen)
+    assert 100 * spearmanr(by_trees, measured[:, 0])[0] >= 99
 
 
 def test_trees_of_each_corpus_rank_the_mean_better_than_trees_of_the_mean():
-    (mixtures, losses), (unseen, measured) = regmix("train"), regmix("test")
-    seen, few = mixtures.to_numpy()[:64], losses.to_numpy()[:64, :3]
-    by_corpus = mean_by_trees(seen, few)(unseen.to_numpy())
-    of_mean = boosted_trees(seen, few.mean(axis=1)).predict(unseen.to_numpy())
-    wanted = measured.to_numpy()[:, :3].mean(axis=1)
-    each, mean = (spearmanr(predicted, wanted)[0] for predicted in (by_corpus, of_mean))
+    corpora = ("arxiv", "freelaw", "pubmed_central")
+    (mixtures, losses), (unseen, measured) = (mixtures_and_losses(part, *corpora) for part in ("train", "test"))
+    seen, few = mixtures[:64], losses[:64]
+    by_corpus = mean_by_trees(seen, few)(unseen)
+    of_mean = boosted_trees(seen, few.mean(axis=1)).predict(unseen)
+    each, mean = (spearmanr(predicted, measured.mean(axis=1))[0] for predicted in (by_corpus, of_mean))
     assert each > 0.96
     assert each > mean + 0.02
 
