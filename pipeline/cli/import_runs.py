@@ -15,6 +15,7 @@ from fractions import Fraction
 from itertools import product
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 import pandas as pd
 from omegaconf import MISSING, OmegaConf
@@ -32,43 +33,48 @@ from pipeline.study.collect import collect
 from pipeline.study.folder import IMPORTED, PlannedRun, Study, StudyError, question_yaml
 from training.durable import read_text, write_whole
 from training.evaluation_steps import EvaluationPolicy
-from training.keys import MOST_STEPS
+from training.keys import MOST_STEPS, Allowed, Count, Ratio, Seed, Step, Steps, between, key_problems, one_of, up_to
 from training.run import Exit
 from training.schedule import Piece, learning_rates
 from training.spec import Initial, RunSpec
+
+DECAYS = ("linear", "cosine", "none", "one_minus_sqrt", "exponential")
+# A smaller number counts billions.
+Parameters = Annotated[float, between(1000, 10**15, "a count of parameters, not billions")]
+Loss = Annotated[float, Allowed("a finite loss above 0", above=0, below=math.inf)]
 
 
 @dataclass
 class RunFacts:
     """What a log does not say of a run."""
 
-    domain_ratio: float | None = None
+    domain_ratio: Ratio | None = None
     """Ratio of the domain in the training tokens, 0 to 1."""
-    tokens_per_step: int | None = None
+    tokens_per_step: Count | None = None
     """Tokens that an optimizer step trains on, over all devices."""
-    non_embedding: float | None = None
+    non_embedding: Parameters | None = None
     """Parameters of the model outside the embeddings."""
-    peak: float | None = None
+    peak: Annotated[float, up_to(10)] | None = None
     """Largest learning rate."""
-    steps: int | None = None
+    steps: Steps | None = None
     """Length of the schedule, steps; null: max_steps of Trainer's log, else the last step with a loss."""
-    warmup: int = 0
+    warmup: Step = 0
     """Steps of the linear warm-up from 0."""
-    decay: str = "cosine"
+    decay: Annotated[str, one_of(*DECAYS)] = "cosine"
     """none, linear (Trainer's default, with final=0), cosine, exponential or one_minus_sqrt."""
-    decay_steps: int | None = None
+    decay_steps: Step | None = None
     """Steps of the decay, at the end; null: all after the warm-up."""
-    final: float = 0.1
+    final: Ratio = 0.1
     """Learning rate of the last step over the peak."""
     model_name: str = "model"
     """Name of the model; another name for another size."""
-    role: str = "fit"
+    role: Annotated[str, one_of("fit", "confirm")] = "fit"
     """fit, or confirm: a run at the recommended ratio, which no fit reads and cptlaw confirm compares."""
-    sequence_length: int | None = None
+    sequence_length: Count | None = None
     """Tokens of a training sequence, which cptlaw export writes; null: not known."""
-    seed: int = 0
+    seed: Seed = 0
     """Tells runs of one name apart."""
-    loss_before: dict[str, float] = field(default_factory=dict)
+    loss_before: dict[str, Loss] = field(default_factory=dict)
     """Corpus -> loss before CPT, where the log has no loss at step 0."""
 
 
@@ -107,10 +113,7 @@ Other keys are those of a question, like law=[transfer-anchored] or goal.toleran
 """
 Facts = dict[str, object]
 """Name of a fact of `RunFacts` -> value, as a file gives it."""
-DECAYS = ("linear", "cosine", "none", "one_minus_sqrt", "exponential")
 NEEDED = ("domain_ratio", "tokens_per_step", "non_embedding", "peak")
-LEAST_PARAMETERS = 1000
-"""Fewest parameters of a model; a smaller number counts billions."""
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:
@@ -188,7 +191,10 @@ def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict
         try:
             content = OmegaConf.to_container(read_yaml(yaml_with_text_names(read_text(Path(file)))))
             assert isinstance(content, dict)
-            of_run = {name: dict(facts) for name, facts in (content.pop("runs", None) or {}).items()}
+            of_run: dict[str, Facts] = content.pop("runs", None) or {}
+            if not isinstance(of_run, dict) or not all(isinstance(facts, dict) for facts in of_run.values()):
+                allowed = "below each file or run its facts, like {a.csv: {domain_ratio: 0.3}}"
+                raise ValueError(f"runs: {of_run!r:.60}; allowed: {allowed}")
             settings = OmegaConf.merge(settings, content)
         except Exception as e:  # Whatever is wrong with the file.
             problems.append(f"runs: {file}: {one_line(e, ImportSettings)}")
@@ -220,19 +226,7 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     table = log.points
     where = "on the command line for all runs, or for this one in runs=FACTS.yaml"
     problems = [f"{label}: no {key}; give {key}=... {where}" for key in NEEDED if getattr(facts, key) is None]
-    if facts.domain_ratio is not None and not 0 <= facts.domain_ratio <= 1:
-        problems.append(f"{label}: domain_ratio={facts.domain_ratio}; allowed: 0 to 1")
-    if facts.role not in ("fit", "confirm"):
-        problems.append(f"{label}: role={facts.role}; allowed: fit, confirm")
-    for key in ("tokens_per_step", "non_embedding", "peak"):
-        if (value := getattr(facts, key)) is not None and not 0 < value < math.inf:
-            problems.append(f"{label}: {key}={value}; allowed: above 0")
-    for corpus, loss in facts.loss_before.items():
-        if not 0 < loss < math.inf:
-            problems.append(f"{label}: loss_before.{corpus}={loss}; allowed: a finite loss above 0")
-    if facts.non_embedding is not None and 0 < facts.non_embedding < LEAST_PARAMETERS:
-        count = f"allowed: {LEAST_PARAMETERS} or more, a count of parameters, not billions"
-        problems.append(f"{label}: non_embedding={facts.non_embedding}; {count}")
+    problems += [f"{label}: {line}" for line in key_problems(facts)]
     for corpus in (settings.general, settings.domain):
         rows = table[table["corpus"] == corpus]
         if rows.empty:

@@ -240,7 +240,11 @@ def _predict_table(words: Sequence[str], console: Console, print_json: Callable[
     settings = OmegaConf.structured(PredictedTable)
     problems = [f"{word}: not key=value; see cptlaw predict --help" for word in words if "=" not in word]
     problems += update_settings(settings, [word for word in words if "=" in word], PredictedTable)
-    laws, known = [*settings.law], [name for name, law in LAWS.items() if law.columns == ("D",)]
+    # As they were given: what ${...} or ??? stands for is no name of a law.
+    given = OmegaConf.to_container(settings)
+    assert isinstance(given, dict)
+    laws = given["law"] or []
+    known = [name for name, law in LAWS.items() if law.columns == ("D",)]
     problems += [
         f"law: {law!r}; allowed, as laws of tokens alone: {', '.join(known)}" for law in laws if law not in known
     ]

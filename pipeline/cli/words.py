@@ -77,8 +77,10 @@ def checked_settings(settings: DictConfig | ListConfig, schema: type[T], problem
 
 
 def yaml_with_text_names(text: str) -> str:
-    """The YAML with the keys below runs in quotes, since YAML reads 001 and 1e3 as numbers."""
+    """The YAML with the keys below runs in quotes, since YAML reads 001 and 1e3 as numbers. ValueError: no keys."""
     document = yaml.compose(text, yaml.SafeLoader)
+    if not isinstance(document, yaml.MappingNode | None):
+        raise ValueError(f"{text.strip()!r:.60}; allowed: keys with values, like peak: 1e-3")
     runs = [value for key, value in document.value if key.value == "runs"] if document else []
     for name in (name for node in runs if isinstance(node, yaml.MappingNode) for name, _ in node.value):
         name.tag, name.style = "tag:yaml.org,2002:str", '"'

@@ -174,10 +174,10 @@ def load_question(
         if not text.strip() or (text.startswith(START) and not text.endswith(END)):
             raise ValueError(f"it was cut off, {f'its last line must be {END.strip()}' if text else 'it is empty'}")
         stored = OmegaConf.merge(OmegaConf.structured(Question), read_yaml(text))
+        # As in conf/config.yaml, where the runs for the fit have these of the target.
+        followed = [key for key in ("global_batch", "sequence_length") if stored.continual[key] == stored.target[key]]
     except (OmegaConfBaseException, YAMLError, ValueError, OSError, RecursionError) as error:
         raise ConfigError([f"{path}: cannot be read as a question ({one_line(error)}); plan again"]) from None
-    # As in conf/config.yaml, where the runs for the fit have these of the target.
-    followed = [key for key in ("global_batch", "sequence_length") if stored.continual[key] == stored.target[key]]
     followed = [key for key in followed if not any(f"continual.{key}=" in word for word in overrides)]
     words, lines = hydra_words(overrides)
     for word in words:
@@ -185,7 +185,10 @@ def load_question(
             _override(stored, word)
         except REFUSED as error:
             lines += _word_problems(word, error)
-    if stored.rehearsal != bool(stored.rehearsal_changes):
+    is_as_planned = True
+    with contextlib.suppress(*REFUSED):  # Of ${...} that stands for nothing the checks say so.
+        is_as_planned = stored.rehearsal == bool(stored.rehearsal_changes)
+    if not is_as_planned:
         allowed = f"{not stored.rehearsal}, as it was planned; or cptlaw quickstart experiment=... rehearsal=true"
         lines.append(f"rehearsal: {stored.rehearsal} with the study {path.parent}; allowed: {allowed}")
     if lines:

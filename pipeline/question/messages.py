@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
+from yaml import MarkedYAMLError
 
 from conf import options
 from pipeline.question.schema import Question
@@ -49,7 +50,11 @@ def _beginning(word: re.Match[str]) -> str:
 
 
 def one_line(error: Exception, schema: type = Question) -> str:
-    """A message of Hydra or OmegaConf as one line: the key, the value, what is allowed."""
+    """A message of Hydra, OmegaConf or YAML as one line: the key, the value, what is allowed, or the line."""
+    if isinstance(error, MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
     text, cause = str(error), str(error.__cause__ or error)
     full = re.search(r"full_key: (\S+)", cause)
     key = full.group(1) if full else ""

@@ -118,22 +118,25 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys) -> None:
     assert line(folder, *LOSS_BEFORE).startswith(
         f"{folder}: no domain_ratio; give domain_ratio=... on the command line"
     )
-    assert "domain_ratio=1.5; allowed: 0 to 1" in line(folder, "domain_ratio=1.5", *LOSS_BEFORE)
+    assert "domain_ratio: 1.5; allowed: 0 to 1" in line(folder, "domain_ratio=1.5", *LOSS_BEFORE)
     given = ["domain_ratio=0.5", *LOSS_BEFORE]
     assert "no loss on 'domain' at step 0; give loss_before.domain=" in line(folder, "domain_ratio=0.5", LOSS_BEFORE[0])
     at_10 = "learning_rate=0.0001879 at step 10 in the log, but peak, warmup, decay and final give 0.0001667; "
     for word, part in (
-        ("peak=-1", "peak=-1.0; allowed: above 0"),
-        ("non_embedding=0.494", "non_embedding=0.494; allowed: 1000 or more"),
+        ("peak=-1", "peak: -1.0; allowed: above 0, up to 10"),
+        ("non_embedding=0.494", "non_embedding: 0.494; allowed: 1,000 to "),
+        ("non_embedding=1e30", "a count of parameters, not billions"),
+        ("seed=-1", "seed: -1; allowed: 0 to 4,294,967,295"),
+        ("loss_before.general=inf", "loss_before.general: inf; allowed: a finite loss above 0"),
         ("steps=30", "steps=30, but it has a loss at step 40"),
         ("losses={eval_loss: domain}", "it has eval_domain_loss, eval_general_loss, loss; name"),
-        ("decay=steep", "is not a shape"),
+        ("decay=steep", "decay: 'steep'; allowed: linear, cosine, none, "),
         ("decay=linear final=0", at_10),
         ("decay=linear", "; decay=cosine final=0.1 fits all of them"),
         ("peak=3e-4", "; peak=0.0002 decay=cosine final=0.1 fits all of them"),
         ("steps=80", "(steps=80); give them, and decay_steps, as the run was trained"),
         ("sequence_length=500", "sequence_length=500; allowed: a divisor of tokens_per_step=2048"),
-        ("role=proof", "role=proof; allowed: fit, confirm"),
+        ("role=proof", "role: 'proof'; allowed: fit, confirm"),
         ("role=confirm", "nothing to confirm; import runs with role=fit first"),
     ):
         assert part in line(folder, *given, *(word.split() if "{" not in word else [word])), word
@@ -149,6 +152,12 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys) -> None:
     bomb = [f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9)]
     for facts, part in (
         ("runs: {x: {ratio: 0.5}}\nratios: 3\n", "ratios: no such key"),
+        (f"runs: {{{folder}: {{non_embedding: {10**30}}}}}\n", "a count of parameters, not billions"),
+        ("runs: [x]\n", "runs: ['x']; allowed: below each file or run its facts, like {a.csv: {domain_ratio: 0.3}}"),
+        ("runs: {x: 0.3}\n", "runs: {'x': 0.3}; allowed: below each file or run its facts, like {a.csv: {domain_"),
+        ("0.3\n", "'0.3'; allowed: keys with values, like peak: 1e-3"),
+        ("peak: 1\nwarmup: *x\tb: [\n", "line 2: "),
+        ("[" * 5000, "nested too deeply"),
         ("a0: &a0 x\n" + "".join(bomb), "YAML aliases (*name) are not read"),
     ):
         (tmp_path / "facts.yaml").write_text(facts)

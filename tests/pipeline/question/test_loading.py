@@ -386,5 +386,7 @@ def test_a_stored_tables_run_does_not_train(tmp_path: Path) -> None:
     assert not question_of_study(tmp_path, []).tables.run
     assert question_of_study(tmp_path, ["tables.run=true"]).tables.run
     stored.write_text("x: [")
-    with pytest.raises(ConfigError, match=r"study\.yaml: cannot be read as a question \(while parsing"):
+    with pytest.raises(
+        ConfigError, match=r"study\.yaml: cannot be read as a question \(line 1: expected the node content"
+    ):
         question_of_study(tmp_path, [])

@@ -125,6 +125,7 @@ ODD = {
     f"tracking={'x' * 5000}": f"tracking: '{'x' * 99}... (5,002 characters) does not exist; allowed: none, wandb",
     "pretrain.evaluation.decay=1e400": "pretrain.evaluation.decay: inf; allowed: 0 to 1,000",
     "rehearsal=-1": "rehearsal: '-1'; allowed: true or false",
+    "rehearsal_changes=${no.such}": "rehearsal_changes: Interpolation key 'no.such' not found",
     "parallel=[[1]]": "parallel: '[[1]]' does not exist; allowed: ddp, ",
     "model=a/b": "model: 'a/b' does not exist; allowed: ",
     "mixture=???": "mixture: '???' does not exist; allowed: chosen, ",
@@ -156,9 +157,14 @@ def test_an_odd_value_is_one_short_line(word: str, stored: Path) -> None:
 def test_a_law_or_split_of_a_table_is_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "a.csv"
     table.write_text("N,D,loss\n" + "".join(f"{n},{d},{3 / n + 1 / d}\n" for n in (1, 2, 3) for d in (1, 2, 3)))
-    for words in (["law=${no.such}"], ["law=openai", "by=${no.such}"]):
-        assert run(["fit", f"points={table}", *words]) == 2
-        assert "'${no.such}'" in capsys.readouterr().err
+    for verb, *words in (
+        ["fit", "law=${no.such}"],
+        ["fit", "law=openai", "by=${no.such}"],
+        ["predict", "tokens=1e9", "law=${no.such}"],
+        ["predict", "tokens=1e9", "law=???"],
+    ):
+        assert run([verb, f"points={table}", *words]) == 2
+        assert repr(words[-1].partition("=")[2]) in capsys.readouterr().err
 
 
 TOO_SMALL = {
