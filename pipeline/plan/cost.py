@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.plan.kept_steps import kept_steps
-from pipeline.plan.memory import distinct, fitted_run, process_bytes, shape_key
+from pipeline.plan.memory import distinct, fitted_run, on_gpu, process_bytes, shape_key
 from pipeline.plan.processes import gpu_name, runs_on_device
 from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
 from pipeline.question.schema import Question
@@ -172,8 +172,11 @@ def variant_note(runs: Sequence[PlannedRun], question: Question) -> str:
 
 
 def gpu_note(runs: Sequence[PlannedRun], question: Question) -> str:
-    """A line on runs of a large model in jobs for which nobody has said whether they get GPUs; else empty."""
+    """A line on runs in fp32 on GPUs, or of a large model in jobs of which nobody has said whether they get GPUs."""
     launcher = question.launcher
+    if question.precision == "fp32" and on_gpu(question) and not question.rehearsal:
+        slower = "a plan in fp32 on GPUs, without TF32, whose products in bf16 are many times as fast"
+        return f"note: precision=fp32: {slower}; precision=bf16 takes them"
     sizes = {run.model: model_size(run.spec.model, run.spec.sequence_length) for run in runs}
     large = [name for name, size in sizes.items() if size.non_embedding >= _LARGE]
     if not large or not launcher.elsewhere or launcher.slurm.has_gpus or launcher.slurm.gpus is not None:

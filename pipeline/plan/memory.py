@@ -24,20 +24,20 @@ _SMALL_DEVICE = 16e9
 def process_bytes(question: Question, spec: RunSpec) -> float | None:
     """Peak bytes of a process of a run; None: not known."""
     memory = fitted_run(question, spec).memory
-    return memory and memory.of_process(gpu=_on_gpu(question))
+    return memory and memory.of_process(gpu=on_gpu(question))
 
 
 def fitted_run(question: Question, spec: RunSpec, parallel: Parallel | None = None) -> Fitted:
     """How a process of a run computes a step in the memory that it has, as far as that is known."""
     here = not question.launcher.elsewhere
     limit, given = process_memory(question, here=here), question.launcher.micro_batch
-    return fitted(spec, parallel or question.parallel, given, question.engine, limit, gpu=_on_gpu(question))
+    return fitted(spec, parallel or question.parallel, given, question.engine, limit, gpu=on_gpu(question))
 
 
 def node_memory(question: Question, runs: Iterable[PlannedRun]) -> str | None:
     """Main memory that a node of Slurm needs for its processes of runs, as sbatch reads it; None: not known."""
     specs = [run.spec for run in distinct(runs)]
-    if _on_gpu(question):
+    if on_gpu(question):
         # First weights and the copy of a state that is being written; libraries and the driver.
         sizes = [16 * model_size(spec.model, spec.sequence_length).total + 8e9 for spec in specs]
     else:
@@ -78,7 +78,8 @@ def all_fit(question: Question, runs: Iterable[PlannedRun]) -> bool:
     return all(fitted_run(question, run.spec).fits for run in distinct(runs))
 
 
-def _on_gpu(question: Question) -> bool:
+def on_gpu(question: Question) -> bool:
+    """Whether runs of a question train on GPUs, here, in jobs or as a plan assumes by launcher.device."""
     launcher = question.launcher
     return launcher.slurm.has_gpus if launcher.elsewhere else bool(gpus() or launcher.device)
 
@@ -88,11 +89,11 @@ def _line(question: Question, model: str, spec: RunSpec) -> str:
     memory, limit = fit.memory, process_memory(question, here=not question.launcher.elsewhere)
     asked = (question.launcher.micro_batch or local, bool(question.parallel.activation_checkpointing))
     if memory is not None and limit is None and question.launcher.elsewhere and memory.total > _SMALL_DEVICE:
-        size = f"{memory.of_process(gpu=_on_gpu(question)) / 1e9:,.0f} GB a process in micro-batches of {asked[0]}"
+        size = f"{memory.of_process(gpu=on_gpu(question)) / 1e9:,.0f} GB a process in micro-batches of {asked[0]}"
         return f"{model}: {size}; give launcher.device_memory, the GB of a device, and micro-batches are chosen to fit"
     if memory is None or limit is None or (fit.fits and (fit.micro_batch, fit.checkpointing) == asked):
         return ""
-    taken = memory.of_process(gpu=_on_gpu(question))
+    taken = memory.of_process(gpu=on_gpu(question))
     parts = ", ".join(f"{name} {size / 1e9:.2g}" for name, size in asdict(memory).items() if size)
     parts += f", the process itself and what its allocator loses {(taken - memory.total) / 1e9:.2g}"
     how = f"micro-batches of {fit.micro_batch} of {local}" + (", activation checkpointing" if fit.checkpointing else "")
@@ -111,7 +112,7 @@ def _remedy(question: Question, spec: RunSpec) -> str:
         return f"give launcher.runs_per_device={sharing // 2}"
     freed = "launcher.micro_batch=0, " if question.launcher.micro_batch > 1 else ""
     freed += "parallel.replicas=1, " if parallel.replicas > 1 else ""
-    for count in range(parallel.shards + 1, _MOST_PROCESSES + 1) if _on_gpu(question) else ():
+    for count in range(parallel.shards + 1, _MOST_PROCESSES + 1) if on_gpu(question) else ():
         if spec.global_batch % count == 0:
             fit = fitted_run(question, spec, replace(parallel, kind="fsdp2", processes=count, replicas=1))
             if fit.fits and fit.memory is not None:

@@ -189,6 +189,18 @@ def test_large_models_in_jobs_without_gpus_are_noted() -> None:
     assert not note("model=qwen2.5-0.5b", "launcher=local")
 
 
+def test_a_plan_in_fp32_on_gpus_says_that_it_is_one() -> None:
+    def note(*words: str) -> str:
+        question, runs = _large(*words)
+        return gpu_note(runs, question)
+
+    for where in (["launcher.device=H100"], SLURM):
+        assert note("precision=fp32", *where).startswith("note: precision=fp32: a plan in fp32 on GPUs, without TF32, ")
+        assert not note("precision=bf16", *where)
+        assert not note("precision=auto", *where)
+    assert not note("precision=fp32")
+
+
 def test_the_cost_of_rounds_so_far_is_not_that_of_all(tmp_path: Path) -> None:
     question, study, plan = planned(tmp_path, *ONE_MODEL)
     assert cost_table(Context(question, study), plan).title == ""
