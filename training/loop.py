@@ -166,19 +166,25 @@ def _restored(
     if saved is None and start is not None and spec.initial.moments:
         state = group.broadcast(states.whole_state, start)
     if state is not None:
-        states.load_state_weights(state, network)
+        fill = partial(states.load_state_weights, state)
     elif spec.initial.kind == "scratch":
-        weights.take_weights(build_model(spec.model, "eager", spec.seed), network)
+        fill = partial(weights.take_weights, build_model(spec.model, "eager", spec.seed))
     else:
         assert start is not None
         if spec.initial.kind == "run":
-            weights.load_weights(start, network)
+            fill = partial(weights.load_weights, start)
         else:
-            weights.take_weights(model_from_directory(start, "eager"), network)
+            fill = partial(weights.take_weights, model_from_directory(start, "eager"))
     network.train()
     # The model is shared: a run that failed during a step left its gradient there.
     network.zero_grad(set_to_none=True)
+    in_pieces = parallel.kind == "fsdp2"
+    if not in_pieces:
+        fill(network)
     devices = place_model(network, losses, spec, parallel, group)
+    if in_pieces:
+        # A device never holds the whole model.
+        fill(network, devices)
     if state is not None:
         states.load_state_moments(state, devices)
     done = step_of(saved) if saved is not None else 0

@@ -57,10 +57,10 @@ def step_of(state: Path) -> int:
     return int(state.name.removeprefix("step-"))
 
 
-def load_state_weights(state: Path, model: PreTrainedModel) -> None:
-    """Load the weights of a state into a model before it is placed on its devices."""
+def load_state_weights(state: Path, model: PreTrainedModel, devices: Devices | None = None) -> None:
+    """Load the weights of a state into a model; `devices` as of `weights.set_weights`."""
     with open_tensors(state) as tensors:
-        set_weights(model, lambda name: tensors.read_whole(f"weight.{name}"))
+        set_weights(model, lambda name: tensors.read_whole(f"weight.{name}"), devices)
 
 
 def load_state_moments(state: Path, devices: Devices) -> None:

@@ -53,8 +53,8 @@ def save_weights(
         raise
 
 
-def load_weights(path: Path, model: PreTrainedModel) -> None:
-    """Load the weights of a Hugging Face directory into a model of the same architecture.
+def load_weights(path: Path, model: PreTrainedModel, devices: Devices | None = None) -> None:
+    """Load kept weights into a model of the same architecture; `devices` as of `set_weights`.
 
     Raises:
         SpecError: the directory is not complete, or its weights have other shapes.
@@ -63,19 +63,24 @@ def load_weights(path: Path, model: PreTrainedModel) -> None:
         done = path.parents[1] / "DONE"
         raise SpecError(f"{path}: no complete checkpoint here; remove {done} and give the same command again")
     with open_tensors(path) as tensors:
-        set_weights(model, tensors.read_whole)
+        set_weights(model, tensors.read_whole, devices)
 
 
-def take_weights(source: PreTrainedModel, model: PreTrainedModel) -> None:
-    """Move the weights of one model into another of the same architecture; the first one loses them, one by one."""
+def take_weights(source: PreTrainedModel, model: PreTrainedModel, devices: Devices | None = None) -> None:
+    """Move the weights of one model into another of the same architecture; the first one loses them, one by one.
+
+    `devices` as of `set_weights`.
+    """
     weights = dict(source.named_parameters())
     for module in source.modules():
         module._parameters.clear()
-    set_weights(model, lambda name: weights.pop(name, None))
+    set_weights(model, lambda name: weights.pop(name, None), devices)
 
 
-def set_weights(model: PreTrainedModel, tensor: Callable[[str], torch.Tensor | None]) -> None:
-    """Set each weight of a model to the tensor of its name.
+def set_weights(
+    model: PreTrainedModel, tensor: Callable[[str], torch.Tensor | None], devices: Devices | None = None
+) -> None:
+    """Set each weight of a model to the tensor of its name, of a model on `devices` this process' pieces alone.
 
     Raises:
         SpecError: a tensor is missing or has another shape.
@@ -87,4 +92,9 @@ def set_weights(model: PreTrainedModel, tensor: Callable[[str], torch.Tensor | N
             if value is None or value.shape != parameter.shape:
                 actual = "missing" if value is None else tuple(value.shape)
                 raise SpecError(f"checkpoint: {name} is {actual}, the model has {tuple(parameter.shape)}")
-            parameter.copy_(value)
+            if devices is None:
+                parameter.copy_(value)
+                continue
+            piece = devices.piece(parameter)
+            own = value.reshape(-1)[piece.start : piece.start + piece.weight.numel()]
+            piece.weight.copy_(own.view_as(piece.weight))

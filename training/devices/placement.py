@@ -10,8 +10,11 @@ from training.spec import Parallel, RunSpec
 
 
 def place_model(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
-    """Place a model with its full first weights, the same in every process, on the devices of a run."""
-    network.to(group.device)  # pyright: ignore[reportArgumentType]
+    """Place a model on the devices of a run: with its full first weights, the same in every process; for fsdp2 with
+    them or before it has any.
+    """
+    if parallel.kind != "fsdp2":  # It moves a layer at a time, of which it keeps a part.
+        network.to(group.device)  # pyright: ignore[reportArgumentType]
     _set_activation_checkpointing(network, bool(parallel.activation_checkpointing))
     if group.device.type != "cpu":
         on_device = losses

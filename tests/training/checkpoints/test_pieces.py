@@ -11,9 +11,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import distributed
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from tests.conftest import tiny_spec
 from training.checkpoints.folder import digest, is_whole
 from training.checkpoints.pieces import StateFile, open_tensors
+from training.checkpoints.weights import take_weights
+from training.devices.group import Group, Parallel
+from training.devices.placement import place_model
+from training.model import build_model
 from training.spec import SpecError
 
 
@@ -92,3 +99,21 @@ def test_a_state_with_no_file_in_a_files_place_is_not_whole(tmp_path, make):
     (state / "state-0.safetensors").unlink()
     make(state / "state-0.safetensors")
     assert not is_whole(state)
+
+
+def test_a_process_of_fsdp2_gets_its_pieces_alone_and_its_device_never_the_model(monkeypatch):
+    spec = tiny_spec()
+    network, source = build_model(spec.model, "sdpa", seed=None), build_model(spec.model, "eager", seed=3)
+    expected = {name: weight.detach().reshape(-1) for name, weight in source.named_parameters()}
+    monkeypatch.setattr(network, "to", None)
+    distributed.init_process_group("fake", store=FakeStore(), rank=1, world_size=3)
+    try:
+        devices = place_model(network, torch.sum, spec, Parallel("fsdp2", 3), Group(1, 3))
+        take_weights(source, network, devices)
+        pieces = {name: devices.piece(parameter) for name, parameter in devices.parameters.items()}
+        for name, piece in pieces.items():
+            own = expected[name][piece.start : piece.start + piece.weight.numel()]
+            assert torch.equal(piece.weight.reshape(-1), own)
+        assert 0 < sum(piece.weight.numel() for piece in pieces.values()) < network.num_parameters() / 2
+    finally:
+        distributed.destroy_process_group()
