@@ -58,8 +58,8 @@ NOTES = {key: note for key, _, note in describe_keys(FollowSettings)}
 HELP = f"""usage: cptlaw follow STUDY_FOLDER [LOG...] [checkpoints=FOLDER] [--watch SECONDS] [--json] [key=value ...]
 
   LOG               of the run that is trained for real: trainer_state.json or a folder with one, a wandb offline run
-                    folder, points.jsonl, or a table (.csv, .parquet, .jsonl) with step, corpus and loss, or with step
-                    and a column for each key of losses; of a run that was resumed all its logs
+                    folder, a run's folder of a study, or a table (.csv, .parquet, .jsonl) with step, corpus and loss,
+                    or with step and a column for each key of losses; of a run that was resumed all its logs
 {"".join(f"  {key:17} {note}{chr(10)}" for key, note in NOTES.items())}
   key=value         keys of the question, where the run differs from the one that is asked about, like
                     target.steps=6000 target.peak_learning_rate=1e-4 target.global_batch=64

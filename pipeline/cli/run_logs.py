@@ -58,22 +58,23 @@ def loss_keys(corpora: Iterable[str]) -> dict[str, str]:
 def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, RunLog]:
     """The logs of the runs in a file or folder, by the name of the run; '' where the file has one.
 
-    `path` is trainer_state.json or a folder with one, a wandb offline run folder, or a .csv, .parquet or .jsonl table,
-    whose `columns` are given as to `renamed`. `losses` is key of a log -> corpus: eval_law_loss -> law, or log KEY of a
-    perplexity. A table without a column corpus has such keys as columns.
+    `path` is trainer_state.json or a folder with one, a wandb offline run folder, a folder with points.jsonl, or a
+    .csv, .parquet or .jsonl table, whose `columns` are given as to `renamed`. `losses` is key of a log -> corpus:
+    eval_law_loss -> law, or log KEY of a perplexity. A table without a column corpus has such keys as columns.
 
     Raises:
         StudyError: missing, damaged, or without such losses.
         ConfigError: a column that the table does not have.
     """
-    if table_kind(path):
-        return _table(path, columns, losses)
     if path.is_dir():
-        logs = list(path.glob("trainer_state.json")) or sorted(path.glob("*.wandb"))
+        kinds = ("trainer_state.json", "*.wandb", "points.jsonl")
+        logs = next((found for kind in kinds if (found := [*path.glob(kind)])), [])
         if len(logs) != 1:
-            wanted = "a folder with one trainer_state.json or *.wandb"
+            wanted = f"a folder with one of {', '.join(kinds)}"
             raise StudyError(f"{path}: {len(logs)} logs; allowed: {wanted}, or a table ({', '.join(TABLES)})")
         path = logs[0]
+    if table_kind(path):
+        return _table(path, columns, losses)
     try:
         state = {} if regular(path).suffix == ".wandb" else read_json(path)
         rows = list(wandb_rows(path)) if path.suffix == ".wandb" else state["log_history"]

@@ -77,7 +77,7 @@ def test_a_run_as_predicted_stays_in_its_interval(study: Study, tmp_path: Path, 
     assert content["rest"] == []
     assert {path: path.read_bytes() for path in files} == files
     # From later on the way is shorter.
-    for of in followed(study, table(tmp_path / "points.jsonl", 30), capsys)[0]["corpora"].values():
+    for of in followed(study, table(tmp_path / "points.jsonl", 30).parent, capsys)[0]["corpora"].values():
         now, before = (of[name]["high"] / of[name]["low"] for name in ("end", "predicted_end"))
         assert now < before
 
