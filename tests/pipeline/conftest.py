@@ -1,11 +1,13 @@
 """Workers that fork, and a speed that is known, for all tests of studies that train."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fitting.uncertainty.profile import Optimum, Profile
 from pipeline.plan import machine
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study
@@ -30,6 +32,18 @@ def quick_starts() -> Iterator[None]:
 def own_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The speed of this machine is measured."""
     monkeypatch.setattr(machine, "_process_speed", PROCESS_SPEED)
+
+
+@pytest.fixture(scope="module")
+def no_profiles() -> Iterator[None]:
+    """Fits whose parameters have no intervals, for tests that ask for none: of an open law they take most time."""
+
+    def unknown(optimum: Optimum, value: Callable[[np.ndarray], float]) -> Profile:
+        return Profile([value(optimum.theta)], [0.0], 1.0, (False, False))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fitting.estimation.profile", unknown)
+        yield
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fitting.uncertainty.profile import Optimum, Profile
 from pipeline.cli.main import run
 from pipeline.goals.registry import question_of_study
 from pipeline.study.artifacts import Confirmation, Recommendation
@@ -25,23 +24,16 @@ from training.schedule import Piece, learning_rates
 RATIO = 0.45
 
 
-def unknown(optimum: Optimum, value: Callable[[np.ndarray], float]) -> Profile:
-    """No interval of a parameter: nothing here asks for one, and of so open a law they take nearly all of the time."""
-    return Profile([value(optimum.theta)], [0.0], 1.0, (False, False))
-
-
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Study:
+def made(tmp_path_factory, no_profiles) -> Study:
     """A fitted study of four runs of 40 steps, whose general loss may rise by 1.5%."""
     folder = tmp_path_factory.mktemp("made")
     states = {ratio: trainer_state(folder / f"r{ratio}", ratio) for ratio in (0.0, 0.3, 0.6, 0.9)}
     words = [f"studies={folder / 'studies'}", "name=made", *FACTS, "goal.tolerance=0.015", "law=transfer-open"]
     assert run(["import", *map(str, states.values()), *words, facts_file(folder, states)]) == 0
     study = Study(folder / "studies" / "made")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fitting.estimation.profile", unknown)
-        for verb in ("fit", "recommend"):
-            assert run([verb, str(study.folder), "bootstrap=2"]) == 0
+    for verb in ("fit", "recommend"):
+        assert run([verb, str(study.folder), "bootstrap=2"]) == 0
     return study
 
 

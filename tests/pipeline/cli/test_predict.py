@@ -23,7 +23,7 @@ KEPT = Path(__file__).parents[3] / "docs/results/base-model-medical"
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Study:
+def study(tmp_path_factory, no_profiles) -> Study:
     """A kept study, fitted with one law and answered again."""
     folder = tmp_path_factory.mktemp("studies") / "kept"
     shutil.copytree(KEPT, folder)
