@@ -74,10 +74,19 @@ def with_errors(loss: np.ndarray, errors: np.ndarray | float, scale: float) -> n
 def noise_between_seeds(points: pd.DataFrame, errors: np.ndarray, runs: np.ndarray) -> float | None:
     """Standard deviation of the mean log error of runs that differ in their seed alone; None without such runs."""
     known = [name for name in map(str, points.columns) if name in RUN_COLUMNS or name.startswith("mixture.")]
-    columns = np.round(points[known].to_numpy(dtype=float), 12)
+    numbers = pd.DataFrame({name: _numbers(points[name]) for name in known}, index=range(len(points)))
+    columns = np.round(numbers.to_numpy(dtype=float), 12)
     groups: dict[bytes, list[float]] = {}
     for rows in rows_by_run(runs):
         groups.setdefault(np.sort(columns[rows], axis=0).tobytes(), []).append(float(errors[rows].mean()))
     twins = [np.array(values) for values in groups.values() if len(values) > 1]
     freedom = sum(len(values) - 1 for values in twins)
     return float(np.sqrt(sum(((v - v.mean()) ** 2).sum() for v in twins) / freedom)) if freedom else None
+
+
+def _numbers(column: pd.Series) -> np.ndarray:
+    """A column (n,), of text a number for each different one: a table may have steps like 10k, which no law reads."""
+    try:
+        return column.to_numpy(dtype=float)
+    except (TypeError, ValueError):
+        return pd.factorize(column.astype(str))[0].astype(float)

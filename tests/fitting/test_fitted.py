@@ -43,6 +43,12 @@ def test_one_seed_one_fit(fit):
     assert not np.array_equal(fitting.fit(points, "chinchilla", bootstrap=60, seed=1).draws, fit.draws)
 
 
+def test_text_in_a_column_that_no_law_reads_changes_nothing(fit):
+    points = measured(small_plan("chinchilla"), "chinchilla", TRUE["chinchilla"], noise=0.002, run_noise=0.002)
+    steps = points["step"].map("{:,} steps".format)
+    assert fitting.fit(points.assign(step=steps), "chinchilla", bootstrap=60).to_json() == fit.to_json()
+
+
 def test_held_out_errors_take_the_place_of_the_residuals(fit):
     frame = pd.DataFrame({"N": [1.0], "D": [10.0]})
     low, high = fit.predict_interval(frame)

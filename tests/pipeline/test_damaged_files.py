@@ -78,6 +78,7 @@ KINDS = {
     "open attempt": Kind("studies/open/runs/*/attempts/*", (*WORKER, "status {world}/studies/open"), (0, 3)),
     "checkpoint": Kind("studies/open/runs/pretrain*/checkpoints/*/*", WORKER),
     "state": Kind("studies/open/runs/continual*/resume/*/*", WORKER),
+    "plan again": Kind("studies/brought/*", ("plan {world}/brought",), (0, 2, 3)),
     "corpora": Kind("data/*/*", (*WORKER, *PLAN)),
     "corpus": Kind("data/*/*/*", (*WORKER, *PLAN)),
     "model": Kind("base/*.json", ("plan {world}/brought", "model {folder} data={world}/data")),
