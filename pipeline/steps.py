@@ -77,13 +77,15 @@ def plan(context: Context, console: Console) -> Exit:
     else:
         sources_of(question)  # Refuses a path that does not exist.
     context, runs, missing = planned_or_estimated(context)
+    # All of it before a file is written: a damaged machine.json is refused here.
+    notes, table, same = goal.plan_notes(context, runs), cost_table(context, runs), [*same_texts(question)]
+    notes_on_cost = [of(runs, question) for of in (cost.evaluation_note, cost.variant_note, cost.gpu_note)]
+    notes_on_cost += [*memory_lines(question, runs), *_notes_on_text(context)]
     if not (missing or question.dry_run):
         print_items(write_plan(context, runs), console)
-    notes = goal.plan_notes(context, runs)
-    print_items([*question.rehearsal_changes, *same_texts(question), *notes.asked], console)
-    console.print(cost_table(context, runs))
-    notes_on_cost = (of(runs, question) for of in (cost.evaluation_note, cost.variant_note, cost.gpu_note))
-    for note in filter(None, (*notes_on_cost, *memory_lines(question, runs), *_notes_on_text(context))):
+    print_items([*question.rehearsal_changes, *same, *notes.asked], console)
+    console.print(table)
+    for note in filter(None, notes_on_cost):
         console.print(note, highlight=False, soft_wrap=True)
     if missing:
         line = f"{missing}: this is an estimate, nothing is written; run cptlaw prepare, then plan again"

@@ -188,6 +188,17 @@ def test_without_a_precision_the_plan_is_an_estimate(confirmed: Context, capsys:
     assert steps.step_after("plan", context) == "prepare"
 
 
+def test_a_damaged_machine_file_is_refused_before_a_plan_is_written(confirmed: Context) -> None:
+    target = dataclasses.replace(confirmed.question.target, global_batch=8)
+    question = dataclasses.replace(confirmed.question, precision="fp32", target=target)
+    Machine.path(confirmed.study).write_text("{")
+    files = (confirmed.study.folder / "study.yaml", confirmed.study.plan_file)
+    before = [file.read_bytes() for file in files]
+    with pytest.raises(StudyError, match=r"machine\.json: not JSON"):
+        steps.plan(confirmed.asking(question), Console(quiet=True))
+    assert [file.read_bytes() for file in files] == before
+
+
 def test_laws_that_do_not_answer_may_be_left_out_of_a_confirmation(confirmed: Context) -> None:
     question, answer = confirmed.question, Recommendation.read(confirmed.study)
     used = {law for of_law in answer.weights.values() for law in of_law} or {*answer.law.values()}
