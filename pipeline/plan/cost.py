@@ -88,8 +88,8 @@ def costs(
 
 
 def _assumed_seconds(members: Sequence[PlannedRun], question: Question) -> float | None:
-    """Seconds of one GPU, by its name's peak, and of steps that take it longer; None: no known GPU."""
-    if (peak := peak_flops(gpu_name(question))) is None:
+    """Seconds of one GPU, by its name's peak in bf16, and of steps that take it longer; None: no known GPU, or fp32."""
+    if (peak := peak_flops(gpu_name(question))) is None or question.precision == "fp32":
         return None
     least = {shape_key(run): _least_step_seconds(run.spec, question) for run in distinct(members)}
     return sum(
