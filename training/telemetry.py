@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from training.devices.group import ALONE, Group
+from training.durable import regular
 from training.parameters import model_size, peak_flops
 from training.spec import RunSpec
 
@@ -114,7 +115,11 @@ class Telemetry:
         self._recent.append(loss)
 
     def write(self, step: int, learning_rate: float, gradient_norm: float) -> None:
-        """Append a line about the steps since the last line; warn of low speed."""
+        """Append a line about the steps since the last line; warn of low speed.
+
+        Raises:
+            FileError: a pipe or a device in place of the file, which would be waited for.
+        """
         self.read_losses()
         now = time.perf_counter()
         seconds, steps = now - self._since, len(self._losses)
@@ -136,7 +141,7 @@ class Telemetry:
             "memory": peak_memory(),
             "seconds": round(seconds, 3),
         }
-        with open(self.folder / "metrics.jsonl", "a") as stream:
+        with regular(self.folder / "metrics.jsonl").open("a") as stream:
             stream.write(json.dumps(line) + "\n")
         self._losses, self._waited, self._since = [], 0.0, now
         if now - self._logged > LOG_SECONDS:

@@ -1,9 +1,11 @@
 """metrics.jsonl and its warnings."""
 
 import json
+import os
 
 import pytest
 
+from training.durable import FileError
 from training.parameters import peak_flops
 from training.telemetry import NonFiniteLossError, Telemetry, peak_memory
 
@@ -33,6 +35,13 @@ def test_a_line_has_speed_and_ratio_to_the_peak(telemetry, spec, warnings, monke
     assert line["data_wait"] == 0.25
     assert line["memory"] > 1e7
     assert warnings == []
+
+
+def test_a_pipe_in_place_of_its_file_is_not_waited_for(telemetry):
+    os.mkfifo(telemetry.folder / "metrics.jsonl")
+    telemetry.step(1, 1.0, 1e-3)
+    with pytest.raises(FileError, match=r"metrics\.jsonl: a pipe or device, not a file"):
+        telemetry.write(1, learning_rate=1e-3, gradient_norm=0.5)
 
 
 def test_of_a_spike_it_warns_and_not_of_noise(telemetry, warnings):
