@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
-import yaml
+from omegaconf import OmegaConf
+from yaml import YAMLError
 
 from pipeline.plan.runs import continual_run
 from pipeline.question.data import data_folder
 from pipeline.question.design import candidate_peaks
-from pipeline.question.loading import load_question
+from pipeline.question.loading import REFUSED, load_question, read_yaml
+from pipeline.question.messages import one_line
 from pipeline.study.artifacts import Corpora, PlannedCorpus
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml
 from training.corpora.manifest import Manifest
-from training.durable import write_whole
+from training.durable import read_text, write_whole
 
 MOST = 8
 """Changed keys that are listed."""
@@ -48,8 +51,11 @@ def _changes(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
     file = context.study.folder / "study.yaml"
     if not file.exists() or not context.study.plan_file.exists():
         return
-    texts = (file.read_text(), question_yaml(context.question))
-    before, now = (pd.json_normalize(yaml.safe_load(text)).to_dict("records")[0] for text in texts)
+    before = now = _keys(question_yaml(context.question))
+    try:
+        before = _keys(read_text(file))
+    except (*REFUSED, YAMLError, OSError) as error:
+        yield f"{file}: it could not be read ({one_line(error)}), and is written anew"
     keys = [key for key in {**now, **before} if str(before.get(key)) != str(now.get(key))]
     if keys:
         shown = [f"{key}={now.get(key)} (was {before.get(key)})" for key in keys[:MOST]]
@@ -129,3 +135,11 @@ def add_to_plan(study: Study, runs: list[PlannedRun]) -> list[PlannedRun]:
     plan = [*plan, *(run for run in runs if run.spec.hash not in known)]
     study.write_plan(plan)
     return plan
+
+
+def _keys(text: str) -> dict[Any, Any]:
+    """The keys in a study.yaml, with those of sections as section.key."""
+    content: Any = OmegaConf.to_container(read_yaml(text))
+    if not content or not isinstance(content, dict):
+        raise ValueError("it holds no keys")
+    return pd.json_normalize(content).to_dict("records")[0]

@@ -177,7 +177,7 @@ def build(folder: Path, texts: Path) -> None:
     shutil.move(tiny_model(folder / "tiny"), folder / "base")
     own = ["name=brought", "model=local", f"model.path={folder / 'base'}", "ladder=[]"]
     brought = [*(word for word in words if not word.startswith(("name=", "model=", "ladder=", "corpora.token"))), *own]
-    assert run(["prepare", *brought]) == 0
+    assert [run([verb, *brought]) for verb in ("prepare", "plan")] == [0, 0]
     (folder / "brought").write_text("\n".join(brought))
     write_gguf(folder / "tiny.gguf", model_from_directory(folder / "base", "eager"), folder / "base")
     trainer_state(folder / "log", 0.5)
