@@ -79,7 +79,8 @@ def plan(context: Context, console: Console) -> Exit:
     context, runs, missing = planned_or_estimated(context)
     # All of it before a file is written: a damaged machine.json is refused here.
     notes, table, same = goal.plan_notes(context, runs), cost_table(context, runs), [*same_texts(question)]
-    notes_on_cost = [of(runs, question) for of in (cost.evaluation_note, cost.variant_note, cost.gpu_note)]
+    notes_of = (cost.evaluation_note, cost.variant_note, cost.short_note, cost.gpu_note)
+    notes_on_cost = [of(runs, question) for of in notes_of]
     notes_on_cost += [*memory_lines(question, runs), *_notes_on_text(context)]
     if not (missing or question.dry_run):
         print_items(write_plan(context, runs), console)

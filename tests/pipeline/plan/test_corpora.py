@@ -12,6 +12,7 @@ from rich.console import Console
 
 from pipeline.cli.main import run
 from pipeline.goals.registry import goal_of, read_question
+from pipeline.plan.cost import short_note
 from pipeline.plan.prepared_corpora import prepare_corpora, progress_bar, short_texts, sources_of
 from pipeline.plan.runs import continual_run, data_folder, estimate, grid_runs, planned_runs
 from pipeline.plan.token_supply import short_ratios, supply_problems
@@ -253,6 +254,17 @@ def test_ratios_that_the_text_is_too_short_for_are_said_before_a_run_is_trained(
     )
     large = read_question([*words, "large.tokens=1e6"])
     assert "; at another answer its text is read again: " in next(short_ratios(with_tokens(estimate(large), 300_000)))
+
+
+def test_runs_of_a_few_steps_are_noted() -> None:
+    words = ["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"]
+    short, enough = (read_question([*words, f"target.steps={steps}"]) for steps in (13, 40))
+    line = short_note(goal_of(short).runs(estimate(short)), short)
+    said = (
+        r"have fewer than 10 steps, the shortest 3: they say little of longer runs; give more steps, in target\.steps"
+    )
+    assert re.fullmatch(rf"note: \d+ of \d+ runs for the fit {said}", line)
+    assert short_note(goal_of(enough).runs(estimate(enough)), enough) == ""
 
 
 def test_corpora_of_the_same_text_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
