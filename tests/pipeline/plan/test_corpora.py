@@ -260,10 +260,8 @@ def test_runs_of_a_few_steps_are_noted() -> None:
     words = ["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"]
     short, enough = (read_question([*words, f"target.steps={steps}"]) for steps in (13, 40))
     line = short_note(goal_of(short).runs(estimate(short)), short)
-    said = (
-        r"have fewer than 10 steps, the shortest 3: they say little of longer runs; give more steps, in target\.steps"
-    )
-    assert re.fullmatch(rf"note: \d+ of \d+ runs for the fit {said}", line)
+    said = r"\d+ of \d+, the shortest of 3; they say little of longer runs; give more steps, in target\.steps"
+    assert re.fullmatch(rf"note: runs for the fit of fewer than 10 steps: {said}", line)
     assert short_note(goal_of(enough).runs(estimate(enough)), enough) == ""
 
 
