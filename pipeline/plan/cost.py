@@ -8,6 +8,7 @@ from pipeline.plan.kept_steps import kept_steps
 from pipeline.plan.memory import distinct, fitted_run, on_gpu, process_bytes, shape_key
 from pipeline.plan.processes import gpu_name, runs_on_device
 from pipeline.plan.token_supply import length_key
+from pipeline.question.design import is_active
 from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun
@@ -27,7 +28,7 @@ _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 """What configurations of transformers call the number of layers."""
 _LARGE = 50_000_000
 """Non-embedding parameters from which a run on cores takes hours."""
-FEW_STEPS = 10
+_LEAST_STEPS = 10
 """Below which a run for the fit has hardly a schedule; a choice."""
 _STATES_IN_TRAINING = 3
 """The two newest, and the one that is being written."""
@@ -175,14 +176,17 @@ def variant_note(runs: Sequence[PlannedRun], question: Question) -> str:
 
 
 def short_note(runs: Sequence[PlannedRun], question: Question) -> str:
-    """A line on continual runs for the fit of fewer than `FEW_STEPS` steps, of which there is one; else empty."""
+    """A line on continual runs for the fit of fewer than `_LEAST_STEPS` steps; else empty.
+
+    Of those that are chosen for a large run the goal says it.
+    """
     fitted = [run for run in runs if run.role == "fit" and run.spec.phase == "continual"]
-    short = [run for run in fitted if run.spec.steps < FEW_STEPS]
-    if not short or question.rehearsal:
+    short = [run for run in fitted if run.spec.steps < _LEAST_STEPS]
+    if not short or question.rehearsal or (question.is_large() and is_active(question)):
         return ""
     least = min(short, key=lambda run: run.spec.steps)
     key = length_key(least, question)
-    count = f"note: runs for the fit of fewer than {FEW_STEPS} steps: {len(short)} of {len(fitted)}"
+    count = f"note: runs for the fit of fewer than {_LEAST_STEPS} steps: {len(short)} of {len(fitted)}"
     more = f"say little of longer runs; give more steps{f', in {key}' if key else ''}"
     return f"{count}, the shortest of {least.spec.steps}; they {more}"
 

@@ -263,6 +263,8 @@ def test_runs_of_a_few_steps_are_noted() -> None:
     said = r"\d+ of \d+, the shortest of 3; they say little of longer runs; give more steps, in target\.steps"
     assert re.fullmatch(rf"note: runs for the fit of fewer than 10 steps: {said}", line)
     assert short_note(goal_of(enough).runs(estimate(enough)), enough) == ""
+    large = read_question([*words, "target.steps=13", "large.tokens=1", "large.budget=3"])
+    assert short_note(goal_of(short).runs(estimate(short)), large) == ""
 
 
 def test_corpora_of_the_same_text_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
