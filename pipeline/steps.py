@@ -84,7 +84,8 @@ def plan(context: Context, console: Console) -> Exit:
     notes_on_cost += [*memory_lines(question, runs), *_notes_on_text(context)]
     if not (missing or question.dry_run):
         print_items(write_plan(context, runs), console)
-    print_items([*question.rehearsal_changes, *same, *notes.asked], console)
+    short = [] if prepared else [f"note: {line}" for line in short_texts(question, runs)]
+    print_items([*question.rehearsal_changes, *same, *short, *notes.asked], console)
     console.print(table)
     for note in filter(None, notes_on_cost):
         console.print(note, highlight=False, soft_wrap=True)

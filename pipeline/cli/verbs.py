@@ -151,6 +151,8 @@ def _open(study: Study, console: Console) -> None:
 def _is_queued(verb: str, context: Context) -> bool:
     """Whether jobs of a cluster go on with the study; plan submits none."""
     elsewhere = context.question.launcher.elsewhere and verb != "plan"
+    if verb == "status" and context.question.launcher.kind == "slurm" and not (context.study.folder / "jobs").exists():
+        return False  # None was submitted.
     return elsewhere and (not context.is_prepared or bool(open_runs(context)))
 
 

@@ -192,8 +192,13 @@ def short_note(runs: Sequence[PlannedRun], question: Question) -> str:
 
 
 def gpu_note(runs: Sequence[PlannedRun], question: Question) -> str:
-    """A line on runs in fp32 on GPUs, or of a large model in jobs of which nobody has said whether they get GPUs."""
-    launcher = question.launcher
+    """A line on GPUs that a job asks for and does not use, on runs in fp32, or on a large model that may get no GPU."""
+    launcher, processes = question.launcher, question.parallel.processes
+    idle = launcher.slurm.gpu_count * max(launcher.slurm.nodes, 1) - processes
+    if launcher.kind == "slurm" and idle > 0 and not launcher.runs_per_device and not question.rehearsal:
+        ways = f"launcher.runs_per_device=1 for a run on each, or parallel=ddp parallel.processes={processes + idle}"
+        gpus, each = f"launcher.slurm.gpus={launcher.slurm.gpus}", f"{processes} process{'es' * (processes > 1)}"
+        return f"note: {gpus}: a job trains one run, of {each}, and {idle} of its GPUs do nothing; give fewer, {ways}"
     if question.precision == "fp32" and on_gpu(question) and not question.rehearsal:
         slower = "a plan in fp32 on GPUs, without TF32, whose products in bf16 are many times as fast"
         return f"note: precision=fp32: {slower}; precision=bf16 takes them"

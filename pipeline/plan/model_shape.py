@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from pipeline.question.messages import ConfigError
+from pipeline.question.presets import HUB
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.context import Context
 from training.corpora.hub import hub_reason
@@ -134,5 +135,8 @@ def hub_directory(key: str, name: str, revision: str | None, files: tuple[str, .
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
         at = f" at {revision}" if revision else ""
         reason = hub_reason(error) or first_line(error)
-        raise SpecError(f"{key}: {name}{at}: neither a folder nor available from the hub{offline}: {reason}") from None
+        why = f"neither a folder nor available from the hub{offline}: {reason}"
+        if name in HUB.values():
+            why += f"; cptlaw plan experiment=base-model model=hf model.path={name} prints the cost without its weights"
+        raise SpecError(f"{key}: {name}{at}: {why}") from None
     return snapshot, snapshot.name

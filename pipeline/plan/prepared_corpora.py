@@ -44,15 +44,19 @@ def short_texts(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]
     for name, source in sources_of(question).items():
         if source.kind != "files" or question.allow_repeats or is_url(source.path):
             continue
-        sizes = [(file.lower(), path.stat().st_size) for file, path in list_files(source.path).files]
+        try:
+            files = list_files(source.path).files
+        except CorpusError:
+            continue  # prepare refuses it, plan prints a cost all the same.
+        sizes = [(file.lower(), path.stat().st_size) for file, path in files]
         size = sum(bytes_ * (1 if file.endswith(PLAIN) else COMPRESSED) for file, bytes_ in sizes)
         for largest in largest_readers(runs, name, question):
             demand, available = demand_of(largest, name), size // BYTES_A_TOKEN
             if available < demand:
+                megabytes = f"about {size / 1e6:,.{size < 1e7:d}f} MB of text"
                 yield (
-                    f"corpora.sources.{name}: some {quantity(available)} tokens in {size / 1e6:.1f} MB of text, "
-                    f"{largest.name} would read {quantity(demand)}; "
-                    f"give {remedies(largest, name, available, question)}"
+                    f"corpora.sources.{name}: some {quantity(available)} tokens in {megabytes}, {largest.name} "
+                    f"would read {quantity(demand)}; give {remedies(largest, name, available, question)}"
                 )
 
 

@@ -89,12 +89,16 @@ def remedies(run: PlannedRun, corpus: str, available: int, question: Question) -
     key, spec = length_key(run, question), run.spec
     # A branch reads what its trunk has read, too.
     steps = spec.first_sequence // spec.global_batch + spec.steps
-    fewer = max(1, steps * available // demand_of(run, corpus))
-    if FEW * demand_of(run, corpus) > available:
-        return f"{demand_of(run, corpus) / max(available, 1):,.0f} times the text, or allow_repeats=true"
     if key == "target.steps":
-        # The runs for the fit are parts of it, and the answer may be any ratio.
-        fewer = max(1, available // question.tokens_per_step())
+        # The runs for the fit are parts of it.
+        steps = question.target.steps
+    fewer = steps * available / demand_of(run, corpus)
+    if key == "target.steps" and not (question.is_large() and not question.large.confirm):
+        # Runs as long confirm the answer, which may be any ratio.
+        fewer = available / question.tokens_per_step()
+    if fewer < FEW * steps:
+        return f"{steps / max(fewer, 1 / steps):,.0f} times the text, or allow_repeats=true"
+    fewer = max(1, int(fewer))
     of_key = f"{key}={fewer}" if key.endswith(".steps") else f"some {fewer:,}{f', in {key}' if key else ''}"
     return f"more text, fewer steps ({of_key}), or allow_repeats=true"
 

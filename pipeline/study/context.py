@@ -79,8 +79,8 @@ class Context:
         folder, corpora = data_folder(self.question), self.question.corpora
         if not (self.given_manifest or self.is_prepared):
             names = f"{corpora.general} and {corpora.domain}" if not corpora.domains else corpora.general
-            first = f"missing; prepare the corpora first, {names} of these words"
-            raise CorpusError(f"{folder}/manifest.json: {first}; of a study that is planned its folder is enough")
+            first = f"missing; {names} are not prepared: give these words to cptlaw prepare"
+            raise CorpusError(f"{folder}/manifest.json: {first} first, or the folder of a study that is planned")
         return self.given_manifest or Manifest.open(folder)
 
     @cached_property

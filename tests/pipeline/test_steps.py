@@ -239,6 +239,17 @@ def test_status_says_how_many_runs_are_running(confirmed: Context, capsys: pytes
     assert following.startswith("next: cptlaw status ")
 
 
+def test_status_names_train_until_a_job_is_submitted(confirmed: Context, capsys: pytest.CaptureFixture[str]) -> None:
+    run = next(run for run in confirmed.plan if run.role == "fit")
+    (confirmed.study.runs / run.name / "DONE").unlink()
+    launcher = dataclasses.replace(confirmed.question.launcher, kind="slurm")
+    question = dataclasses.replace(confirmed.question, launcher=launcher)
+    for verb in ("train", "status"):
+        verbs.print_next("status", [], question, Exit.DONE, Console(soft_wrap=True))
+        assert capsys.readouterr().out.splitlines()[-1].startswith(f"next: cptlaw {verb} ")
+        (confirmed.study.folder / "jobs").mkdir(exist_ok=True)
+
+
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The steps that were taken; those before train are done, and a plan is there."""

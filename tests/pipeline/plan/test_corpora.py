@@ -15,7 +15,7 @@ from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.cost import short_note
 from pipeline.plan.prepared_corpora import prepare_corpora, progress_bar, short_texts, sources_of
 from pipeline.plan.runs import continual_run, data_folder, estimate, grid_runs, planned_runs
-from pipeline.plan.token_supply import short_ratios, supply_problems
+from pipeline.plan.token_supply import remedies, short_ratios, supply_problems
 from pipeline.plan.validation_noise import noise_lines
 from pipeline.plan.write import write_plan
 from pipeline.question.data import same_texts
@@ -57,7 +57,7 @@ def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path
     question = read_question(words)
     (line,) = short_texts(question, planned_runs(estimate(question)))
     start, end = line.split(", continual-")
-    assert start == "corpora.sources.domain: some 90 k tokens in 0.3 MB of text"
+    assert start == "corpora.sources.domain: some 90 k tokens in about 0.3 MB of text"
     # Of the 100 steps of a run for the fit.
     assert end.endswith("would read 128 k; give more text, fewer steps (continual.steps=70), or allow_repeats=true")
     assert [*short_texts(read_question([*words, "allow_repeats=true"]), [])] == []
@@ -220,6 +220,11 @@ def test_text_that_is_too_short_names_the_key_of_each_length_at_once() -> None:
     assert goal_of(fewer).runs(context)
     # The answer may be any ratio.
     assert [*short_ratios(context)] == []
+    # No run as long confirms the answer for a large run: its runs for the fit are parts of it.
+    large = read_question([*words, "large.tokens=1e6", "target.steps=4000"])
+    run = continual_run(estimate(large), large.model, 0.5, 400, 0, "fit")
+    half = run.spec.tokens // 4
+    assert remedies(run, "general", half, large) == "more text, fewer steps (target.steps=2000), or allow_repeats=true"
     # So few steps are another question.
     with pytest.raises(ConfigError) as refused_plan:
         goal_of(question).runs(with_tokens(estimate(question), 50_000))

@@ -67,6 +67,8 @@ def test_a_tokenizer_may_be_a_hub_name_whose_commit_the_manifest_keeps(
 def test_an_unavailable_model_is_one_line(cache: Path) -> None:
     with pytest.raises(SpecError, match=r"model\.path: other/model: neither a folder nor available from the hub"):
         directory_of(ModelConfig(name="hf", path="other/model"))
+    with pytest.raises(SpecError, match=r"plan experiment=base-model model=hf model\.path=Qwen/Qwen3-4B-Base prints"):
+        directory_of(ModelConfig(name="hf", path="Qwen/Qwen3-4B-Base"))
     with pytest.raises(SpecError, match="some/model at v2"):
         directory_of(ModelConfig(name="hf", path="some/model", revision="v2"))
     with pytest.raises(SpecError, match="no such folder"):

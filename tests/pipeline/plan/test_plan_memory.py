@@ -189,12 +189,24 @@ def test_large_models_in_jobs_without_gpus_are_noted() -> None:
     assert not note("model=qwen2.5-0.5b", "launcher=local")
 
 
+def test_gpus_of_a_job_that_no_process_uses_are_noted() -> None:
+    def note(*words: str) -> str:
+        question, runs = _large("launcher=slurm", *words)
+        return gpu_note(runs, question)
+
+    ways = "give fewer, launcher.runs_per_device=1 for a run on each, or parallel=ddp parallel.processes=8"
+    idle = f"note: launcher.slurm.gpus=8: a job trains one run, of 1 process, and 7 of its GPUs do nothing; {ways}"
+    assert note("launcher.slurm.gpus=8") == idle
+    assert not note("launcher.slurm.gpus=8", "launcher.runs_per_device=1")
+    assert not note("launcher.slurm.gpus=8", "parallel=ddp", "parallel.processes=8", "pretrain.global_batch=8")
+
+
 def test_a_plan_in_fp32_on_gpus_says_that_it_is_one() -> None:
     def note(*words: str) -> str:
         question, runs = _large(*words)
         return gpu_note(runs, question)
 
-    for where in (["launcher.device=H100"], SLURM):
+    for where in (["launcher.device=H100"], ["launcher=slurm", "launcher.slurm.gpus=1"]):
         assert note("precision=fp32", *where).startswith("note: precision=fp32: a plan in fp32 on GPUs, without TF32, ")
         assert not note("precision=bf16", *where)
         assert not note("precision=auto", *where)
