@@ -346,6 +346,8 @@ def _override(stored: Any, word: str) -> None:
         return
     key, value = override.key_or_group, override.value()
     if key == "experiment":
+        if value not in (known := groups()[key]):
+            raise ConfigError([unknown_choice(key, str(value), known)])
         return
     if key == "law":
         stored.law = law_sections(value)

@@ -154,6 +154,13 @@ def test_an_odd_value_is_one_short_line(word: str, stored: Path) -> None:
     assert len(line) < 700
 
 
+@pytest.mark.parametrize("value", ["nowhere", "[1]", "{a: 1}"])
+def test_a_study_refuses_an_experiment_that_there_is_not(value: str, stored: Path) -> None:
+    load_question(stored, ["experiment=quickstart"])
+    with pytest.raises(ConfigError, match=r"^experiment: .* does not exist; allowed: .*quickstart"):
+        load_question(stored, [f"experiment={value}"])
+
+
 def test_a_law_or_split_of_a_table_is_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "a.csv"
     table.write_text("N,D,loss\n" + "".join(f"{n},{d},{3 / n + 1 / d}\n" for n in (1, 2, 3) for d in (1, 2, 3)))
