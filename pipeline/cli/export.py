@@ -62,7 +62,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     problems += [f"{key}: {count}; allowed: a number, 1 to 999,999" for key, count in wrong.items()]
     if (without := own.get("without_validation", "false")) not in ("true", "false"):
         problems.append(f"without_validation: {without}; allowed: true, false")
-    other = "the file has the recommended ratio; cptlaw predict STUDY domain_ratio=... has the losses at another"
+    other = "the file has the recommended ratio; for another change the ratios in it, by hand, and ask cptlaw predict "
+    other += "STUDY domain_ratio=... for its losses"
     problems += [f"{word.split('=')[0]}: {other}" for word in given if word.startswith("domain_ratio=")]
     if problems:
         raise ConfigError(problems)

@@ -95,6 +95,8 @@ def rehearsed(question: Question, texts: list[str]) -> Question:
     # What is asked of nodes is for large models.
     slurm = config.launcher.slurm
     one_gpu = slurm.gpus and re.sub(r"[1-9]\d*$", "1", slurm.gpus)
+    if slurm.gpus and (slurm.gpus, slurm.nodes) != (one_gpu, 1):
+        lines.append(f"jobs: launcher.slurm.gpus={one_gpu} on one node, in place of {slurm.gpus} on {slurm.nodes}")
     slurm.update({"nodes": 1, "gpus": one_gpu, "cpus": None, "mem": slurm.mem and "auto"})
     small = OmegaConf.to_object(config)
     assert isinstance(small, Question)

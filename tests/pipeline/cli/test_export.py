@@ -217,7 +217,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert "# Train local on 30% domain and 70% general by prediction; no run has confirmed it yet." in text
     for key in ("domain_ratio", "goal.domain_ratio"):
         error = refused(["export", folder, "format=trl", f"{key}=0.94"], capsys)
-        assert "the file has the recommended ratio; cptlaw predict STUDY domain_ratio=" in error
+        assert "the file has the recommended ratio; for another change the ratios in it, by hand, and ask" in error
     error = refused(["export", folder, "format=trl", "goal.tolerance=0.5"], capsys, 3)
     assert "answers goal.tolerance=0.03, but goal.tolerance=0.5 is asked" in error
     expected = {corpus: PredictedLoss(2.01, 1.9, 2.1) for corpus in ("general", "domain")}

@@ -57,6 +57,8 @@ def test_a_rehearsal_keeps_what_is_asked_and_says_what_it_changed() -> None:
     assert "200,000 steps are 120" in text
     assert "peak learning rates are 100 times as high" in text
     assert "law: graphs of the installed Python" in text
+    jobs = read_question(["experiment=own", "rehearsal=true", "launcher=slurm", "launcher.slurm.gpus=h100:8"])
+    assert "jobs: launcher.slurm.gpus=h100:1 on one node, in place of h100:8 on 1" in jobs.rehearsal_changes
     own = read_question(["experiment=own", "rehearsal=true", "target.peak_learning_rate=0.01"])
     assert not any("as high" in line for line in own.rehearsal_changes)
 
