@@ -165,26 +165,31 @@ def _restored(
     state = saved
     if saved is None and start is not None and spec.initial.moments:
         state = group.broadcast(states.whole_state, start)
-    if state is not None:
-        fill = partial(states.load_state_weights, state)
-    elif spec.initial.kind == "scratch":
-        fill = partial(weights.take_weights, build_model(spec.model, "eager", spec.seed))
-    else:
-        assert start is not None
-        if spec.initial.kind == "run":
-            fill = partial(weights.load_weights, start)
+
+    def fill(devices: Devices | None = None) -> None:
+        if state is not None:
+            states.load_state_weights(state, network, devices)
+        elif spec.initial.kind == "scratch":
+            weights.take_weights(build_model(spec.model, "eager", spec.seed), network, devices)
+        elif spec.initial.kind == "run":
+            assert start is not None
+            weights.load_weights(start, network, devices)
         else:
-            fill = partial(weights.take_weights, model_from_directory(start, "eager"))
+            assert start is not None
+            weights.take_weights(model_from_directory(start, "eager"), network, devices)
+
     network.train()
     # The model is shared: a run that failed during a step left its gradient there.
     network.zero_grad(set_to_none=True)
-    in_pieces = parallel.kind == "fsdp2"
-    if not in_pieces:
-        fill(network)
+    if parallel.kind == "zero3":
+        # DeepSpeed sends the weights of the first process.
+        group.broadcast(fill)
+    elif parallel.kind != "fsdp2":
+        fill()
     devices = place_model(network, losses, spec, parallel, group)
-    if in_pieces:
+    if parallel.kind == "fsdp2":
         # A device never holds the whole model.
-        fill(network, devices)
+        fill(devices)
     if state is not None:
         states.load_state_moments(state, devices)
     done = step_of(saved) if saved is not None else 0

@@ -149,7 +149,14 @@ class Zero(Devices):
         run_settings = {"train_micro_batch_size_per_gpu": batch, "gradient_clipping": clip}
         for key in run_settings:
             plugin.fill_match(key, must_match=False, **run_settings)
+        # The optimizer first: in parts a matrix looks like a vector.
         self._accelerator, optimizer = Accelerator(deepspeed_plugin=plugin), adamw(network, spec)
+        if self._stage == 3:
+            # A tensor at a time goes to the device, which keeps its part; later the whole model would.
+            sharding = {**run_settings, "zero_optimization": plugin.deepspeed_config["zero_optimization"]}
+            deepspeed.zero.Init(network, config_dict_or_path=sharding)
+            for buffer in network.buffers():
+                buffer.data = buffer.to(group.device)
         self._engine, _ = self._accelerator.prepare(_WithLoss(network, losses), optimizer)
         super().__init__(network, self._engine, spec, self._engine.optimizer.optimizer)
         self.evaluation, self.whole, outer = self._engine.module, self._stage < 3, self._engine.optimizer

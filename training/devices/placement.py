@@ -10,10 +10,10 @@ from training.spec import Parallel, RunSpec
 
 
 def place_model(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
-    """Place a model on the devices of a run: with its full first weights, the same in every process; for fsdp2 with
-    them or before it has any.
+    """Place a model on the devices of a run: with its full first weights, the same in every process. Under zero3 the
+    first process needs them alone; under fsdp2 they may also be set afterwards.
     """
-    if parallel.kind != "fsdp2":  # It moves a layer at a time, of which it keeps a part.
+    if parallel.kind not in ("fsdp2", "zero3"):  # They move a layer or a tensor at a time, and keep a part of it.
         network.to(group.device)  # pyright: ignore[reportArgumentType]
     _set_activation_checkpointing(network, bool(parallel.activation_checkpointing))
     if group.device.type != "cpu":

@@ -68,6 +68,7 @@ def _all_jobs(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
     bert = masked(half, Manifest.open(manifest), steps=15)
     outcomes["bert-fsdp2"] = _run(group, bert, base / "bert-fsdp2", manifest, "fsdp2", micro_batch=1)
     (base / f"precisions-{rank}.json").write_text(json.dumps(_precisions(group, half)))
+    (base / f"moved-{rank}.json").write_text(json.dumps({kind: _moved(group, spec, kind) for kind in KINDS}))
     outcomes["wild"] = _run(group, diverging(spec), base / "wild", manifest, "ddp")
     if rank == 1:
         _when(base / "stopped" / "points.jsonl", lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -112,6 +113,23 @@ def _precisions(group: Group, spec: RunSpec) -> dict[str, list[str]]:
     for name, expected in gradients[0].items():
         assert (gradients[1][name] - expected).norm() <= 1e-4 * expected.norm(), name
     return {key: sorted(str(dtype) for dtype in dtypes) for key, dtypes in seen.items()}
+
+
+def _moved(group: Group, spec: RunSpec, kind: str) -> int:
+    """The most weights that go to the device at once while a model is placed on it."""
+    network, losses = build_engine(spec, "sdpa", threads=1)
+    move, moved = torch.nn.Module.to, []
+
+    def count(module: torch.nn.Module, *arguments: object) -> torch.nn.Module:
+        moved.append(sum(parameter.numel() for parameter in module.parameters()))
+        return move(module, *arguments)
+
+    torch.nn.Module.to = count
+    try:
+        place_model(network.train(), losses, spec, Parallel(kind, group.count, deepspeed=DEEPSPEED), group).release()
+    finally:
+        torch.nn.Module.to = move
+    return max(moved, default=0)
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -209,3 +227,11 @@ def test_all_processes_stop_together(base):
     assert outcomes["lost"] == "lost: taken over by another process"
     assert all(outcomes[name] == Exit.DONE for name in outcomes if name not in ("wild", "stopped", "lost"))
     assert attempts(base / "zero2")[0]["parallel"] == "zero2"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_device_holds_a_whole_model_whose_weights_are_sharded(kind, base, spec):
+    everything = sum(parameter.numel() for parameter in build_model(spec.model, "sdpa", seed=None).parameters())
+    for rank in range(2):
+        moved = json.loads((base / f"moved-{rank}.json").read_text())[kind]
+        assert moved == (0 if kind in ("fsdp2", "zero3") else everything)
