@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 import re
 import shlex
@@ -13,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
-from pipeline.cli.trainers.plan import CONFIRM_AGAIN, never_expressed, training_plan
+from pipeline.cli.trainers.plan import CONFIRM_AGAIN, KEEPS, never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
 from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal, text_keys
 from pipeline.goals.registry import goal_of, question_of_study
@@ -25,7 +26,7 @@ from training.corpora.locations import is_url
 from training.durable import write_whole
 from training.run import Exit
 
-KEYS = ("format", "output", "devices", "micro_batch", "without_validation")
+KEYS = ("format", "output", "domain_ratio", "devices", "micro_batch", "without_validation")
 SAVES_DIRECTORIES = ("trl", "llama-factory", "axolotl")
 """Formats of trainers whose checkpoints are Hugging Face directories."""
 HELP = f"""usage: cptlaw export STUDY_FOLDER format=NAME [output=FILE] [devices=N] [micro_batch=N] [key=value ...]
@@ -33,6 +34,7 @@ HELP = f"""usage: cptlaw export STUDY_FOLDER format=NAME [output=FILE] [devices=
   format       {", ".join(FORMATS)}
   output       file to write; default: print. Documents that the trainer would read otherwise than cptlaw (.txt files,
                filters, text of a model) are written into a folder beside it, whose name ends in -data
+  domain_ratio ratio of the domain corpus in the training tokens, 0 to 1; default: the recommended one
   devices      GPUs that train one run together; default: 1
   micro_batch  sequences per forward pass of a GPU; default: 1
   without_validation
@@ -62,24 +64,26 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     problems += [f"{key}: {count}; allowed: a number, 1 to 999,999" for key, count in wrong.items()]
     if (without := own.get("without_validation", "false")) not in ("true", "false"):
         problems.append(f"without_validation: {without}; allowed: true, false")
-    other = "the file has the recommended ratio; for another change the ratios in it, by hand, and ask cptlaw predict "
-    other += "STUDY domain_ratio=... for its losses"
-    problems += [f"{word.split('=')[0]}: {other}" for word in given if word.startswith("domain_ratio=")]
+    ratio = _number(own["domain_ratio"]) if "domain_ratio" in own else None
+    if ratio is not None and not 0 <= ratio <= 1:
+        problems.append(f"domain_ratio: {own['domain_ratio']}; allowed: a number, 0 to 1")
     if problems:
         raise ConfigError(problems)
     question = question_of_study(Path(folders[0]), [word for word in given if not word.startswith(keys)])
     refuse_rehearsal(question)
-    if any(word.startswith("goal.domain_ratio=") for word in given) and "domain_ratio" not in getattr(
-        goal_of(question), "keys", ()
-    ):
-        raise ConfigError([f"goal.domain_ratio with goal.kind={question.goal.kind}: {other}"])
+    goal, kind = goal_of(question), f"goal.kind={question.goal.kind}"
+    if any(word.startswith("goal.domain_ratio=") for word in given) and "domain_ratio" not in getattr(goal, "keys", ()):
+        raise ConfigError([f"goal.domain_ratio: not read with {kind}; domain_ratio=... sets the ratio in the file"])
+    if ratio is not None and question.goal_kind.many_domains:
+        raise ConfigError([f"domain_ratio: {kind} answers with a weight of each domain; change those in the file"])
     output = Path(own["output"]) if "output" in own else None
     folder = output.absolute().with_name(f"{output.stem}-data") if output else None
     apart = question.corpora.validation_ratio if without == "true" else None
     if (of_paths := _folder_of_paths(question)) != Path.cwd():
         question.studies = str(Path(question.studies).resolve())
     with contextlib.chdir(of_paths):
-        plan = training_plan(question, study_of(question), int(counts["devices"]), int(counts["micro_batch"]))
+        numbers = int(counts["devices"]), int(counts["micro_batch"])
+        plan = training_plan(question, study_of(question), *numbers, ratio)
         plan, unread = loadable(plan, FORMATS[name].loader, folder, partial(print_line, console), apart)
     if folder and name == "llama-factory":
         plan = dataclasses.replace(plan, data_folder=str(folder.resolve()))
@@ -87,14 +91,14 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         write_whole(folder / "dataset_info.json", dataset_info(plan))
     text, missing = FORMATS[name].write(plan)
     missing = [*missing, *never_expressed(plan), *unread]
-    run = "predicted" if plan.unknown else "recommended"
-    about = [f"{name}: the {run} run of {plan.study}, {plan.tokens:,} tokens, by cptlaw export", *plan.facts]
+    run = "predicted run" if plan.unknown else "recommended run" if ratio is None else "run at a given domain ratio"
+    about = [f"{name}: the {run} of {plan.study}, {plan.tokens:,} tokens, by cptlaw export", *plan.facts]
     about += [f"note: {line}" for line in missing]
     text = "".join(f"# {' '.join(line.split())}\n" for line in about) + text
     if plan.unknown:
         print(plan.unknown, file=sys.stderr)
     first = plan.facts[: bool(output and not plan.unknown)]
-    for line in [*first, *(fact for fact in plan.facts if fact.endswith(CONFIRM_AGAIN)), *missing]:
+    for line in [*first, *(fact for fact in plan.facts if fact.endswith((CONFIRM_AGAIN, KEEPS))), *missing]:
         print(f"note: {line}", file=sys.stderr)
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -102,17 +106,26 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         print_line(console, f"written to {output}")
     else:
         print(text, end="")
-    command = FORMATS[name].command.format(file=shlex.quote(str(output)), devices=plan.devices)
+    command = FORMATS[name].command.format(file=shlex.quote(str(output or "FILE")), devices=plan.devices)
     gpus = f"{plan.devices} GPU{'s' * (plan.devices > 1)}"
     line = f"{command}, on {gpus}, where the text and the model are under the paths in that file"
     if name in SAVES_DIRECTORIES:
-        line += f"; cptlaw follow {shlex.quote(folders[0])} checkpoints=FOLDER compares what it saves"
+        of_ratio = "" if ratio is None else f" domain_ratio={ratio}"
+        line += f"; cptlaw follow {shlex.quote(folders[0])}{of_ratio} checkpoints=FOLDER compares what it saves"
     if not plan.unknown and any(fact.endswith(CONFIRM_AGAIN) for fact in plan.facts):
         line = f"cptlaw confirm {shlex.quote(folders[0])}; or, unconfirmed, {line}"
-    if not output:
+    if not output and (unread or apart or name == "llama-factory"):
         line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
     print(f"next: {line}", file=sys.stderr)
     return Exit.DONE
+
+
+def _number(text: str) -> float:
+    """The number that a text is; nan: none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _folder_of_paths(question: Question) -> Path:

@@ -1,6 +1,8 @@
 """The recommended run of a study as plain numbers, which every format writes."""
 
 import contextlib
+import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
 from pipeline.show.conclusion import Conclusion, conclusion_of
-from pipeline.study.artifacts import Confirmation, Recommendation, read_if_there
+from pipeline.study.artifacts import Confirmation, Outcome, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study
 from pipeline.study.number_format import percent
@@ -26,6 +28,9 @@ from training.spec import Optimizer
 
 CONFIRM_AGAIN = "run cptlaw confirm again"
 """How the fact ends of a run that a confirmation of another answer, or of an earlier fit, does not confirm."""
+
+KEEPS = "writes the ratio that by the runs keeps to the tolerance"
+"""How the fact ends of a confirmation run that missed the tolerance."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +123,10 @@ class TrainingPlan:
         return self.steps - self.schedule.warmup - self.schedule.decay_steps
 
 
-def training_plan(question: Question, study: Study, devices: int, micro_batch: int) -> TrainingPlan:
-    """The run that recommendation.json of a study asks for.
+def training_plan(
+    question: Question, study: Study, devices: int, micro_batch: int, domain_ratio: float | None = None
+) -> TrainingPlan:
+    """The run that recommendation.json of a study asks for, or the same at another domain ratio, 0 to 1.
 
     Raises:
         StudyError: no recommendation, or one without a mixture.
@@ -137,15 +144,19 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
         each = f"micro_batch={micro_batch} on devices={devices}"
         raise ConfigError([f"{each}: do not divide target.global_batch={phase.global_batch}; give numbers that do"])
     known, unknown, before = conclusion_of(context), "", 0.0
-    if not known.is_known:
+    mixture, facts = answer.mixture, _facts(answer, context, known)
+    if domain_ratio is not None:
+        mixture, facts = _given_mixture(context, domain_ratio, known)
+    elif not known.is_known:
         written = f"{percent(answer.mixture[question.corpora.domain])} {question.corpora.domain}"
-        unknown = " ".join([*known.lines, f"The file has the predicted ratio all the same, {written}."])
+        other = "domain_ratio=RATIO writes another"
+        unknown = " ".join([*known.lines, f"The file has the predicted ratio all the same, {written}; {other}."])
     if not question.model.path:
         before = float(learning_rates(pieces(question.pretrain), question.pretrain.steps)[-1])
     return TrainingPlan(
         study=study.folder.name,
         model=_weights(question, study),
-        corpora=tuple(_corpora(question, answer.mixture)),
+        corpora=tuple(_corpora(question, mixture)),
         steps=answer.target.steps,
         global_batch=phase.global_batch,
         micro_batch=micro_batch,
@@ -157,7 +168,7 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
         # precision=auto is that of the machine on which the runs were trained, which may be a CPU.
         precision="bf16" if question.precision == "auto" else question.precision,
         seed=question.seed,
-        facts=tuple(_facts(answer, context, known)),
+        facts=tuple(facts),
         unknown=unknown,
     )
 
@@ -238,12 +249,32 @@ def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[
     ]
     if made and confirms:
         lines.append(f"confirmation: {known.verdict}; {known.inside}. {made.outcome.sentence}")
+        lines += _keeps(made.outcome)
     elif made:
         earlier = made.is_of_earlier_fit(answer, context.question.corpora.domain)
         lines.append(f"confirmation: of {'an earlier fit' if earlier else 'another answer'}; {CONFIRM_AGAIN}")
+    return [*known.lines, *lines, *_precision(context), *(f"warning: {line}" for line in answer.warnings)]
+
+
+def _keeps(outcome: Outcome) -> Iterator[str]:
+    """The key that writes the ratio at which the confirmation runs keep to a tolerance that the recommended missed."""
+    increase, crossing = outcome.loss_increase, outcome.crossing
+    if increase and crossing and outcome.tolerance is not None and increase.value > outcome.tolerance:
+        # Down, as the recommended ratio is.
+        yield f"domain_ratio={math.floor(crossing.value * 1000) / 1000:g} {KEEPS}"
+
+
+def _given_mixture(context: Context, ratio: float, known: Conclusion) -> tuple[dict[str, float], list[str]]:
+    """Mixture and facts of a run at a domain ratio that is not the study's answer."""
+    general, domain = context.corpora
+    given = f"{percent(ratio)} {domain} by domain_ratio={ratio}, not by the study, whose answer is: {known.headline}"
+    losses = f"cptlaw predict {shlex.quote(str(context.study.folder))} domain_ratio={ratio} has its predicted losses"
+    return {general: round(1 - ratio, 12), domain: ratio}, [given, losses, *_precision(context)]
+
+
+def _precision(context: Context) -> Iterator[str]:
     if context.question.precision == "auto" and context.known_precision == "fp32":
-        lines.append("precision: bf16, as on a GPU; the runs were trained in fp32 here (precision=fp32 writes that)")
-    return [*known.lines, *lines, *(f"warning: {line}" for line in answer.warnings)]
+        yield "precision: bf16, as on a GPU; the runs were trained in fp32 here (precision=fp32 writes that)"
 
 
 def never_expressed(plan: TrainingPlan) -> list[str]:

@@ -18,7 +18,7 @@ from pipeline.cli.trainers.formats import FORMATS, scheduler
 from pipeline.cli.trainers.plan import TrainerCorpus, TrainerSchedule, TrainingPlan, schedule_of
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.question.messages import ConfigError
-from pipeline.study.artifacts import Confirmation, Machine, PredictedLoss, RecommendedRun
+from pipeline.study.artifacts import Confirmation, Interval, Machine, PredictedLoss, RecommendedRun
 from pipeline.study.folder import question_yaml, study_of
 from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
 from tests.pipeline.small import refused
@@ -215,9 +215,20 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     )
     assert "did you mean trl?" in refused(["export", folder, "format=trk"], capsys)
     assert "# Train local on 30% domain and 70% general by prediction; no run has confirmed it yet." in text
-    for key in ("domain_ratio", "goal.domain_ratio"):
-        error = refused(["export", folder, "format=trl", f"{key}=0.94"], capsys)
-        assert "the file has the recommended ratio; for another change the ratios in it, by hand, and ask" in error
+    error = refused(["export", folder, "format=trl", "goal.domain_ratio=0.94"], capsys)
+    assert "goal.domain_ratio: not read with goal.kind=trade-off; domain_ratio=... sets the ratio" in error
+    for wrong in ("1.2", "93.2%", "nan"):
+        error = refused(["export", folder, "format=trl", f"domain_ratio={wrong}"], capsys)
+        assert f"domain_ratio: {wrong}; allowed: a number, 0 to 1" in error
+    assert run(["export", folder, "format=megatron", f"output={output}", "domain_ratio=0.25"]) == 0
+    given = "25% domain by domain_ratio=0.25, not by the study, whose answer is: train local on 30% domain and 70%"
+    assert f"note: {given}" in capsys.readouterr().err
+    text = output.read_text()
+    assert f"# {given}" in text
+    assert "--data-path 0.75 general_text_document 0.25 domain_text_document" in text
+    assert "megatron: the run at a given domain ratio of law, " in text
+    assert run(["export", folder, "format=trl", f"output={output}", "domain_ratio=0.25"]) == 0
+    assert f"cptlaw follow {folder} domain_ratio=0.25 checkpoints=" in capsys.readouterr().err
     error = refused(["export", folder, "format=trl", "goal.tolerance=0.5"], capsys, 3)
     assert "answers goal.tolerance=0.03, but goal.tolerance=0.5 is asked" in error
     expected = {corpus: PredictedLoss(2.01, 1.9, 2.1) for corpus in ("general", "domain")}
@@ -227,7 +238,19 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     made.write(study)
     assert run(["export", folder, "format=trl"]) == 0
     line = "# domain: loss 2.0000 measured, 2.0100 predicted, 90% prediction interval 1.9000 to 2.1000"
-    assert line in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert line in shown.out
+    assert "keeps to the tolerance" not in shown.out
+    outcome = goal_of(question).outcome(question, made, rows)
+    missed = dataclasses.replace(
+        outcome, loss_increase=Interval(0.05, None, None), crossing=Interval(0.2849, None, None)
+    )
+    Confirmation(0.9, rows, missed, None, made.identity).write(study)
+    assert run(["export", folder, "format=trl"]) == 0
+    line = "domain_ratio=0.284 writes the ratio that by the runs keeps to the tolerance"
+    shown = capsys.readouterr()
+    assert f"# {line}" in shown.out
+    assert f"note: {line}" in shown.err
     made = dataclasses.replace(made, low=0.0, high=1.0, identified=False)
     confirmation = Confirmation(0.9, rows, goal_of(question).outcome(question, made, rows), None, "an earlier one")
     confirmation.write(study)
@@ -276,3 +299,8 @@ def test_text_is_found_from_another_folder_than_that_of_plan(tmp_path: Path, mon
             (tmp_path / folder / f"{name}.jsonl").write_text('{"text": "one"}\n')
     assert exported() == [str(tmp_path / "made" / f"{name}.jsonl") for name in names]
     assert "neither here" not in capsys.readouterr().err
+    study_words = ["export", "../made/studies/own", "format=trl"]
+    assert run(study_words) == 0
+    assert "next: trl sft --config FILE, on 1 GPU" in capsys.readouterr().err
+    assert run([*study_words, "without_validation=true"]) == 0
+    assert "without_validation=true output=FILE writes it" in capsys.readouterr().err
