@@ -1,4 +1,4 @@
-"""make bench: every benchmark, peer and ours in turn; prints a table and writes bench.json."""
+"""make bench: every benchmark, peer and ours in turn; prints tables and writes bench.json."""
 
 import argparse
 import importlib
@@ -29,17 +29,18 @@ def main() -> None:
     if unknown := [name for name in arguments.names if name not in (*BENCHMARKS, *ALSO)]:
         parser.error(f"{', '.join(unknown)}: not a benchmark; allowed: {known}")
     console = Console()
-    table = Table("benchmark", "ours", "peer", "ratio", "unit", "what it means")
     results = {}
     for name in arguments.names or BENCHMARKS:
         start = time.perf_counter()
+        table = Table("benchmark", "ours", "peer", "ratio", "unit", "what it means")
         for row in importlib.import_module(f"tests.benchmarks.{name}").measure():
             results[row["name"]] = {key: value for key, value in row.items() if key != "name"}
             numbers = ("" if row[key] is None else f"{row[key]:,.4g}" for key in ("ours", "peer", "ratio"))
             table.add_row(row["name"], *numbers, row["unit"], row["meaning"])
+        console.print(table)
         console.print(f"{name}: {time.perf_counter() - start:.0f} s", highlight=False)
-    console.print(table)
-    write_whole(arguments.output, json.dumps(results, indent=2) + "\n")
+        # After each, since a later one may end with an error.
+        write_whole(arguments.output, json.dumps(results, indent=2) + "\n")
     console.print(f"written to {arguments.output}", highlight=False)
 
 

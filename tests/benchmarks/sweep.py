@@ -22,7 +22,10 @@ from training.corpora.manifest import Manifest
 from training.evaluation_steps import evaluation_steps
 from training.run import Exit
 
-QUESTION = ["experiment=quickstart", "ladder=[qwen2-0.05m,qwen2-0.15m]", "model=qwen2-0.15m", "mixture.replicates=1"]
+QUESTION = [
+    *("experiment=quickstart", "mixture=ratios", "mixture.replicates=1"),
+    *("ladder=[qwen2-0.05m,qwen2-0.15m]", "model=qwen2-0.15m"),
+]
 
 
 def measure() -> list[Row]:

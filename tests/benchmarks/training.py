@@ -16,6 +16,7 @@ import torch
 from pipeline.goals.registry import read_question
 from pipeline.plan.prepared_corpora import prepare_corpora
 from pipeline.plan.runs import planned_runs
+from pipeline.study.context import context_of
 from tests.benchmarks import Row, row
 from tests.benchmarks.peers import bare_loop, our_loop, trainer_blocks
 from tests.conftest import SHAPE
@@ -49,7 +50,8 @@ def measure(
     """
     question = read_question(["experiment=quickstart", "precision=bf16"])
     manifest = prepare_corpora(question, lambda _: None)
-    like = next(run.spec for run in planned_runs(question, manifest, "bf16") if run.role == "pretrain")
+    context = dataclasses.replace(context_of(question), given_manifest=manifest, given_precision="bf16")
+    like = next(run.spec for run in planned_runs(context) if run.role == "pretrain")
     torch.set_num_threads(1)
     peaks, cells = dict.fromkeys(precisions, 0.0), []
     for size, precision, engine in itertools.product(sizes, precisions, engines):
