@@ -224,8 +224,8 @@ def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     question, chosen, unit_ = context.question, chosen_runs(context), context.once(unit)
     count = sum(one.trains for one in chosen.rounds)
     so_far = f"{count} round{'s' * (count > 1)} of runs so far, {cost_in(unit_, chosen.spent)} {unit_}"
-    begun, at_once = so_far if count else "first round", question.launcher.at_once
-    side = f", of up to {at_once} runs side by side" if at_once and not count else ""
+    side = f", of up to {question.design.batch or question.launcher.at_once} runs side by side (design.batch)"
+    begun = so_far if count else f"first round{side * question.launcher.elsewhere}"
     if chosen.rounds and _has_ended(context, chosen.rounds[-1]):
         return [f"{begun}; no more follow: {chosen.rounds[-1].stop} (design.tolerance={question.design.tolerance:g})"]
     fitted = [run for run in runs if run.role == "fit" or run.model != question.model.name]
@@ -235,7 +235,7 @@ def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         return [f"{begun}; no more follow: what is left of {limit} is enough for no other run"]
     beside = "" if question.model.path else " beside the target's pre-training"
     known = f"until the domain ratio is known within design.tolerance={question.design.tolerance:g}"
-    return [f"{begun}{side}; more rounds follow {known}, at most {limit}{beside}"]
+    return [f"{begun}; more rounds follow {known}, at most {limit}{beside}"]
 
 
 def _has_ended(context: Context, last: DesignRound) -> bool:

@@ -45,9 +45,12 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     cost, of_fit = own_cost(context, asked), budget(context) if active else of_fit
     at_most = "at most " * active
     by = context.once(unit)
-    if by == "device-hours" and not question.launcher.elsewhere:
+    if by == "device-hours" and question.launcher.elsewhere and context.machine:
+        by += f" at the speed that prepare measured on {context.machine.device}"
+    elif by == "device-hours":
         count = workers(question)
-        by += f", {duration(3600 * of_fit / count / question.parallel.processes)} on {count} worker{'s' * (count > 1)}"
+        wall = duration(3600 * of_fit / count / question.parallel.processes)
+        by += f", {wall} on {count} worker{'s' * (count > 1)} without waits"
     elif by == "FLOPs" and active and question.design.budget_unit == "auto" and question.design.budget is None:
         is_measured = not (question.rehearsal or question.launcher.elsewhere or gpus())
         by += " (by device-hours once prepare has measured the speed)" * is_measured

@@ -1,6 +1,7 @@
 """What an active design can choose among, what it costs, and where it ends."""
 
 import dataclasses
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,8 +20,9 @@ from pipeline.goals.active.candidates import (
     unit,
 )
 from pipeline.goals.active.history import BUDGET, CANDIDATES, ChosenRun, history_file, read_rounds
-from pipeline.goals.active.rounds import chosen_runs, design_runs, first_round, next_round
+from pipeline.goals.active.rounds import chosen_runs, design_runs, first_round, next_round, plan_lines
 from pipeline.goals.ratio.answering_laws import with_tried_peaks
+from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
 from pipeline.plan.kept_steps import kept_steps
@@ -279,6 +281,13 @@ def test_a_budget_in_tokens_or_device_hours_chooses_by_that_cost(tmp_path: Path)
     seconds = START_SECONDS + (run_seconds(run.spec, 10_000) or 0.0)
     assert cost_of(hours, run, ["qwen2-0.3m"]) == pytest.approx(seconds / 3600)
     assert "device-hours" in first_round(hours).line()
+    assert re.search(r", by device-hours, \w+ min on \d+ workers? without waits, beside", asked_lines(hours, [])[1])
+    # Of jobs, whose devices may be others.
+    jobs = dataclasses.replace(hours.question, launcher=dataclasses.replace(hours.question.launcher, kind="slurm"))
+    queued = hours.asking(jobs)
+    assert ", by device-hours at the speed that prepare measured on a CPU, beside" in asked_lines(queued, [])[1]
+    (line,) = plan_lines(queued, [])
+    assert line.startswith("first round, of up to 2 runs side by side (design.batch); ")
     # Where no unit is asked for, what is measured decides; a budget without a unit is in FLOPs.
     auto = [asking(hours, budget_unit="auto", budget=None), asking(hours, budget_unit="auto", budget=1e13), tokens]
     assert [one.once(unit) for one in auto] == ["device-hours", "FLOPs", "tokens"]
