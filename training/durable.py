@@ -169,8 +169,9 @@ def append_flushed(path: Path, text: str) -> None:
 
     Raises:
         OSError: the disk is full, the folder is missing or not writable.
+        FileError: a folder, a pipe or a device is at the path.
     """
-    created = not path.exists()
+    created = not regular(path).exists()
     with path.open("ab") as stream:
         stream.write(text.encode("utf-8"))
         stream.flush()

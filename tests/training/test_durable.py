@@ -85,6 +85,14 @@ def test_whatever_is_at_a_path_is_one_line(tmp_path, make, wrong):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("make", "wrong"), [(os.mkfifo, "a pipe or device"), (lambda path: path.mkdir(), "a folder")])
+def test_only_a_file_is_appended_to(tmp_path, make, wrong):
+    path = tmp_path / "a.jsonl"
+    make(path)
+    with pytest.raises(FileError, match=f"^{path}: {wrong}, not a file$"):
+        append_flushed(path, "{}\n")
+
+
 def test_a_whole_folder_appears_at_the_end(tmp_path):
     folder = tmp_path / "deep" / "store"
     with whole_folder(folder) as temporary:
