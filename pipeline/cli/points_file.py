@@ -68,6 +68,9 @@ def _csv(path: Path, names: list[str]) -> pd.DataFrame:
     if not isinstance(table.index, pd.RangeIndex):
         remedy = "remove them; where commas are decimal, put ; or a tab between columns"
         raise ValueError(f"rows have more cells than there are names of columns, by {table.index.nlevels}: {remedy}")
+    for name in table.columns[[bool(re.fullmatch(_STEPS, str(name))) for name in table]]:
+        if not pd.api.types.is_integer_dtype(table[name]):
+            _refuse_points(name, read(dtype=str)[name])
     # pandas reads the name NA as missing, and 001 as a number.
     own = table.columns.intersection(names)
     for name in table.columns.difference(own):
@@ -85,6 +88,16 @@ def _csv(path: Path, names: list[str]) -> pd.DataFrame:
     for name in own:
         table[name] = text[name].map(_stripped, na_action="ignore")
     return table.set_axis(table.index + 2 + how["skiprows"])
+
+
+def _refuse_points(name: str, steps: pd.Series) -> None:
+    """Raise ValueError where the points in a column of steps may all stand between thousands."""
+    cells = steps.dropna().str.strip()
+    pointed = cells[cells.str.fullmatch(_POINTED)]
+    if len(pointed) and (cells.str.fullmatch(_POINTED) | cells.str.fullmatch(r"\d{1,3}")).all():
+        first = pointed.iloc[0]
+        either = f"{float(first):g} or {first.replace('.', '')}"
+        raise ValueError(f"{first} in column {name} may be {either}: write it without the point")
 
 
 def _with_commas(column: pd.Series) -> list[str]:
@@ -122,6 +135,8 @@ _NUMBER = r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?|[-+]?inf"
 _PERCENT = r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*%\s*"
 _DECIMAL, _THOUSANDS = r"[^.,]*,[^.,]*", r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?"
 """A number with a decimal comma, and one with commas between thousands; 2,345 may be either."""
+_STEPS, _POINTED = r"(?i)(.*[/_ ])?(steps?|iter(ation)?s?)", r"[1-9]\d{0,2}\.\d{3}"
+"""Names of columns of steps, and a step with a point that may stand between thousands."""
 _HIGH_LOSS = 20
 """Nats per token; a model that knows nothing has 12.4 with 250,000 tokens."""
 _SCALED = re.compile(r"(?P<column>.+?)\s*(?P<sign>[/*])\s*(?P<number>[-+.\deE]+)\s*$")

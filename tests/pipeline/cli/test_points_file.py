@@ -18,6 +18,9 @@ from pipeline.study.folder import StudyError
         ('D,note\n"1,536,000",a\n"12,000","b, c"', {"D": [1_536_000, 12_000], "note": ["a", "b, c"]}),
         ("r,note\n25%,5%\n.5 %,a", {"r": [0.25, 0.005], "note": ["5%", "a"]}),
         ("D;loss\n536.000;2,71", {"D": ["536.000"], "loss": [2.71]}),
+        ("step,loss\n0.000,3\n1.000,2", {"step": [0.0, 1.0], "loss": [3, 2]}),
+        ("step,loss\n500.000,3\n1000.000,2", {"step": [500.0, 1000.0], "loss": [3, 2]}),
+        ("step,loss\n1.0,3\n2.0,2", {"step": [1.0, 2.0], "loss": [3, 2]}),
         ("# of May\nr,loss\n0.5,2.7", {"r": [0.5], "loss": [2.7]}),
         ("# of May\n# r,loss\n0.5,2.7e0", {"r": [0.5], "loss": [2.7]}),
     ],
@@ -33,6 +36,8 @@ def test_commas_in_numbers(lines: str, expected: dict[str, list[Any]], tmp_path:
     ("lines", "said"),
     [
         ("loss;D\n2,715;1", "2,715 may be 2.715 or 2715: remove the comma"),
+        ("step,loss\n1.000,2\n2.000,1", "1.000 in column step may be 1 or 1000: write it without the point"),
+        ("train/global_step;loss\n0;2,5\n500;2,4\n1.500;2,3", "1.500 in column train/global_step may be 1.5 or 1500"),
         ("r,loss, loss\n1,2,3", "two columns are called loss: rename one, or remove it"),
         ("r,loss\n0,25,2,71", "rows have more cells than there are names of columns, by 2: remove them; where"),
     ],
