@@ -27,7 +27,7 @@ from pipeline.plan.machine import measure_machine
 from pipeline.plan.memory import all_fit, memory_lines
 from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
 from pipeline.plan.runs import by_domain, estimate
-from pipeline.plan.token_supply import short_ratios
+from pipeline.plan.token_supply import repeat_lines, short_ratios
 from pipeline.plan.validation_noise import noise_lines
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
 from pipeline.question.data import same_texts
@@ -81,7 +81,7 @@ def plan(context: Context, console: Console) -> Exit:
     notes, table, same = goal.plan_notes(context, runs), cost_table(context, runs), [*same_texts(question)]
     notes_of = (cost.evaluation_note, cost.variant_note, cost.short_note, cost.gpu_note)
     notes_on_cost = [of(runs, question) for of in notes_of]
-    notes_on_cost += [*memory_lines(question, runs), *_notes_on_text(context)]
+    notes_on_cost += [*memory_lines(question, runs), *_notes_on_text(context, runs)]
     if not (missing or question.dry_run):
         print_items(write_plan(context, runs), console)
     short = [] if prepared else [f"note: {line}" for line in short_texts(question, runs)]
@@ -102,11 +102,12 @@ def plan(context: Context, console: Console) -> Exit:
     return Exit.DONE if missing or all_fit(question, left) else Exit.BAD_CONFIGURATION
 
 
-def _notes_on_text(context: Context) -> list[str]:
-    """What the corpora are too short for: some ratios of a run whose length is given, and an exact loss."""
+def _notes_on_text(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
+    """What the corpora are too short for: the runs, some ratios of one whose length is given, and an exact loss."""
     question = context.question
     given = not (question.goal_kind.many_domains or goal_of(question).chooses_run)
-    return [f"note: {line}" for line in (*(short_ratios(context) if given else ()), *noise_lines(context))]
+    short = short_ratios(context) if given else ()
+    return [f"note: {line}" for line in (*repeat_lines(runs, context), *short, *noise_lines(context))]
 
 
 def _refuse_changed_text(context: Context) -> None:

@@ -68,6 +68,19 @@ def short_ratios(context: Context) -> Iterator[str]:
             )
 
 
+def repeat_lines(runs: Sequence[PlannedRun], context: Context) -> Iterator[str]:
+    """A line for each corpus that a run before confirmation reads more than once: the one that does most often."""
+    for corpus, prepared in context.manifest.corpora.items():
+        epochs = {
+            run.name: demand_of(run, corpus) / max(_available(prepared, run.spec.sequence_length), 1)
+            for run in runs
+            if run.role != "confirm" and corpus in run.spec.mixture
+        }
+        most = max(epochs, key=epochs.__getitem__, default="")
+        if most and epochs[most] > 1:
+            yield f"corpora.sources.{corpus}: {most} reads it {epochs[most]:,.1f} times, most often of the planned runs"
+
+
 def _available(corpus: PreparedCorpus, length: int) -> int:
     """Tokens of a corpus in whole training sequences of a length."""
     return max(corpus.tokens["train"] - 1, 0) // length * length

@@ -15,7 +15,7 @@ from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.cost import short_note
 from pipeline.plan.prepared_corpora import prepare_corpora, progress_bar, short_texts, sources_of
 from pipeline.plan.runs import continual_run, data_folder, estimate, grid_runs, planned_runs
-from pipeline.plan.token_supply import remedies, short_ratios, supply_problems
+from pipeline.plan.token_supply import remedies, repeat_lines, short_ratios, supply_problems
 from pipeline.plan.validation_noise import noise_lines
 from pipeline.plan.write import write_plan
 from pipeline.question.data import same_texts
@@ -257,6 +257,11 @@ def test_ratios_that_the_text_is_too_short_for_are_said_before_a_run_is_trained(
         "corpora.sources.domain: 256,000 tokens; with target.steps=400 a run of domain alone reads them 4.0 times, "
         "worth some 954 k new ones (Muennighoff et al. 2023); the laws take every token as new"
     )
+    context = with_tokens(estimate(repeated), 256_001, "domain")
+    of_fit = [continual_run(context, model, ratio, 400, 0, "fit") for ratio in (0.1, 0.5)]
+    (line,) = repeat_lines([*of_fit, *runs[0.26]], context)
+    assert line == (f"corpora.sources.domain: {of_fit[1].name} reads it 2.0 times, most often of the planned runs")
+    assert [*repeat_lines(of_fit[:1], context)] == []
     large = read_question([*words, "large.tokens=1e6"])
     assert "; at another answer its text is read again: " in next(short_ratios(with_tokens(estimate(large), 300_000)))
 
