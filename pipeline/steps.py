@@ -64,7 +64,7 @@ def prepare(context: Context, console: Console) -> Exit:
     # Of text that was there before, too: the runs may be longer by now.
     runs = runs or goal_of(question).runs(estimate(question))
     refused = [f"note: {line}; plan refuses this" for line in refused_by_plan(context.fresh(), runs)]
-    print_items(refused or _notes_on_text(context.fresh()), console)
+    print_items(refused or _notes_on_text(context.fresh(), ()), console)
     measure_machine(context.fresh(), console.print)
     return Exit.DONE
 
