@@ -9,10 +9,10 @@ import pandas as pd
 from fitting.cross_validation import SPLITS, Fold, folds, held_out
 from fitting.estimation import fit
 from fitting.law_average import LEAST_LOSS, LawAverage, law_weights
-from fitting.laws import LAWS, Law
+from fitting.laws import LAWS, UNKNOWN, Law
 from fitting.laws.tokens import ONE_CURVE
-from fitting.points import PointsError, law_named, missing, resolve_law, with_value
-from fitting.schedule import Schedules
+from fitting.points import PointsError, law_named, missing, mixture_columns, resolve_law, with_value
+from fitting.schedule import ANNEALING, LAMBDA, Schedules
 from fitting.uncertainty.horizon import growth_of
 
 DEFAULT = ("each-size", "step-thirds", "ratio-pairs", "size-and-tokens")
@@ -46,20 +46,22 @@ def try_out(
 ) -> pd.DataFrame:
     """Every law on every fold of every split; arguments as in `held_out`, with several laws and splits.
 
-    All laws are given the same points: those where each has a value. Returns the columns law, by, split, row (position
-    in the points), run, predicted, measured (nats per token) and relative_error, a row a held-out point;
-    `attrs["reasons"]`, (law, by, reason) of what could not be fitted, in a fold or at all; `attrs["parameters"]`, law
-    -> how many it has. Raises PointsError for an unknown law or split.
+    All laws are given the same points, those where each has a value; a parameter of `fix`, or a column of `unknown`, is
+    for the laws that have it. Returns the columns law, by, split, row (position in the points), run, predicted,
+    measured (nats per token) and relative_error, a row a held-out point; `attrs["reasons"]`, (law, by, reason) of what
+    could not be fitted, in a fold or at all; `attrs["parameters"]`, law -> how many it has. Raises PointsError for an
+    unknown law or split, and for a name of `fix` or `unknown` that none of the laws has.
     """
     named, by = {name: law_named(name, LAWS) for name in laws}, list(by)
     if unknown := [split for split in by if split not in SPLITS]:
         raise PointsError(f"cannot hold out by {unknown[0]!r}: there are {', '.join(SPLITS)}")
     points = shared_points(points, named.values())
+    own = own_options(points, named, options)
     parts, reasons = [], []
     for split in by:
         for law in named:
             try:
-                judged = held_out(points, law, split, schedules, log=log, **options)
+                judged = held_out(points, law, split, schedules, log=log, **own[law])
             except PointsError as reason:
                 reasons.append((law, split, str(reason)))
                 continue
@@ -98,10 +100,10 @@ def compare(
         tried = try_out(points, named, by, schedules, log=log, **options)
     points = shared_points(points, named.values())
     errors = {split: errors_by_run(tried, split) for split in by}
-    rows = {}
+    own, rows = own_options(points, named, options), {}
     for law in named:
         try:
-            fitted = fit(points, law, schedules=schedules, bootstrap=0, **options)
+            fitted = fit(points, law, schedules=schedules, bootstrap=0, **own[law])
         except PointsError as reason:
             rows[law] = {"reason": str(reason)}
             continue
@@ -117,6 +119,31 @@ def compare(
         }
     columns = ["parameters", "r2", "mae", "huber_sum", "huber_mean", "aicc", *by, "reason"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("law")
+
+
+def own_options(points: pd.DataFrame, laws: Iterable[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Law -> the options of `fit` for several laws, with what that law has of `fix` and `unknown`.
+
+    Raises PointsError for a name of them that none of the laws has.
+    """
+    own, fix, unknown = {}, options.get("fix") or {}, options.get("unknown") or ()
+    could: dict[str, dict[str, None]] = {"fix": {}, "unknown": {}}
+    for name in laws if fix or unknown else ():
+        law = law_named(name, LAWS)
+        law = law if law.for_corpora is None else law.for_corpora(mixture_columns(points))
+        columns = [column for column in UNKNOWN if column in law.columns]
+        decay = [LAMBDA.name] if {*ANNEALING} & {*law.columns} else []
+        parameters = [*(p.name for p in law.parameters), *decay, *(one for one in columns if one in unknown)]
+        could["fix"] |= dict.fromkeys(parameters)
+        could["unknown"] |= dict.fromkeys(columns)
+        of_law = {"fix": {one: fix[one] for one in parameters if one in fix}}
+        own[name] = {**options, **of_law, "unknown": [one for one in columns if one in unknown]}
+    for key, names in {"fix": fix, "unknown": unknown}.items():
+        if wrong := [one for one in names if one not in could[key]]:
+            raise PointsError(
+                f"{key}: {wrong[0]!r} is in none of {', '.join(own)}; allowed: {', '.join(could[key]) or 'none'}"
+            )
+    return own or {name: dict(options) for name in laws}
 
 
 def average(

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from fitting import LAWS, Fit, PointsError, advise, compare, fit, try_out
 from fitting.cross_validation import SPLITS
-from fitting.law_selection import error_percent
+from fitting.law_selection import error_percent, own_options
 from fitting.points import law_named
 from fitting.schedule import LAMBDA
 from pipeline.cli.points_file import (
@@ -71,9 +71,9 @@ class TableFit:
     """Fit every n-th row of each run and corpus: neighbouring losses of a run say much the same, and time and memory
     grow with the rows."""
     fix: dict[str, float] = field(default_factory=dict)
-    """Parameter -> fixed value."""
+    """Parameter -> fixed value; of several laws for those that have it."""
     unknown: list[str] = field(default_factory=list)
-    """Unknown columns, each fitted as one number: s1_pretrain, rho."""
+    """Unknown columns, each fitted as one number: s1_pretrain, rho; of several laws for those that read them."""
     weights: str | None = None
     """loss_stderr: weigh points by the inverse variance in that column; null: uniform weights."""
     by: list[str] | None = None
@@ -177,9 +177,10 @@ def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: 
         points = points.assign(run=np.arange(len(points)))
     fits = {}
     how = {"fix": settings.fix, "unknown": settings.unknown, "point_weights": settings.weights}
+    own = own_options(points, settings.law, how)
     for law in settings.law:
         with console.status(f"fitting {law}"):
-            fits[law] = fitted = fit(points, law, bootstrap=settings.bootstrap, seed=settings.seed, **how)
+            fits[law] = fitted = fit(points, law, bootstrap=settings.bootstrap, seed=settings.seed, **own[law])
         named = f"{law} on {corpus}" if corpus else law
         console.print(parameter_table(fitted, named))
         print_line(console, fitted.explain())

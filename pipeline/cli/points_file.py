@@ -13,7 +13,9 @@ import numpy as np
 import pandas as pd
 import pyarrow
 
-from fitting import LAWS, Schedule, problems, with_areas
+from fitting import LAWS, PointsError, Schedule, problems, with_areas
+from fitting.law_selection import own_options
+from fitting.laws import UNKNOWN
 from fitting.points import mixture_columns
 from pipeline.question.messages import ConfigError, StudyError
 from training.durable import FileError, regular
@@ -252,13 +254,19 @@ def all_problems(
     """A line for each reason why a law cannot be fitted, with the laws and corpora concerned if not all."""
     laws, whose, suited = list(laws), {}, functools.cache(lambda corpus: _suited(parts[corpus]))
     for corpus, points in parts.items():
+        try:
+            own_options(points, laws, {"fix": fix, "unknown": unknown})
+        except PointsError as error:
+            whose.setdefault(str(error), []).extend(laws)
         for law in laws:
             of_law = f"{law} on {corpus}" if corpus else law
             for line in problems(points, law, fix=fix, unknown=unknown):
                 hint = ""
                 if line.startswith("missing column"):
                     others = f", or fit {', '.join(names)}" if (names := suited(corpus)) else ""
-                    hint = f"; name it with columns={others}"
+                    lacking = [one for one in UNKNOWN if one in LAWS[law].columns and one not in (*points, *unknown)]
+                    asked = f", fit one number for all with unknown=[{','.join(lacking)}]" * bool(lacking)
+                    hint = f"; name it with columns={asked}{others}"
                 hint += " Perplexities: columns='{loss: log COLUMN}'" * line.startswith("loss = ")
                 whose.setdefault(line + hint, []).append(of_law)
     everyone = len(laws) * len(parts)

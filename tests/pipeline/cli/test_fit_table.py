@@ -151,6 +151,25 @@ def test_wrong_points_are_told_all_at_once_with_the_line_of_the_file(file: Path,
     assert line.endswith("; name it with columns=")
 
 
+def test_fix_and_unknown_are_for_the_laws_that_have_them(points: pd.DataFrame, tmp_path: Path, capsys) -> None:
+    one_size = points[points["N"] == 0.5]
+    areas = {"s1": one_size["step"] * 3e-4, "s2": one_size["r"] * 1e-3, "rho": 0.2, "loss_before": 4.0}
+    one_size.assign(**areas).to_csv(path := tmp_path / "one.csv", index=False)
+    given = [f"points={path}", "law=[power,dcpt,transfer-anchored]", f"out={tmp_path}", "bootstrap=0"]
+    size, missing = printed(capsys, 2, *given)
+    assert "name it with columns=, fit one number for all with unknown=[s1_pretrain], or fit power, " in missing
+    assert "fix={A: 0, alpha: 0.3} leaves out its term of sizes" in size
+    text = "\n".join(printed(capsys, 0, *given, "fix={A: 0, alpha: 0.3}", "unknown=[s1_pretrain]"))
+    fits = [fitting.Fit.from_json((tmp_path / f"{law}.json").read_text()) for law in ("power", "dcpt")]
+    assert [fit.fixed for fit in fits] == [[], ["A", "alpha"]]
+    assert "transfer-anchored could not be judged" not in text
+    assert "s1_pretrain" in fitting.Fit.from_json((tmp_path / "transfer-anchored.json").read_text()).params
+    (line,) = printed(capsys, 2, *given, "fix={A: 0, alpha: 0.3, Z: 1}", "unknown=[s1_pretrain]")
+    assert line.startswith("fix: 'Z' is in none of power, dcpt, transfer-anchored; allowed: E, B, beta, ")
+    (line,) = printed(capsys, 2, f"points={path}", "law=[power,dcpt-l5]", "fix={A: 0, alpha: 0.3}", "unknown=[rho]")
+    assert line == "unknown: 'rho' is in none of power, dcpt-l5; allowed: none"
+
+
 def test_wrong_columns_are_told_all_at_once(raw: Path, capsys) -> None:
     columns = "columns={N: parms, D: tokens / 0, loss: corpus * 2, r: step / x}"
     lines = printed(capsys, 2, f"points={raw}", "law=dcpt", columns)
