@@ -29,7 +29,7 @@ SMALLEST_FREEDOM = 4
 RUNS_PER_PARAMETER = 10
 """Runs per parameter from which each draw reweights the runs."""
 RUN_COLUMNS = ("N", "D", "r", "rho", *FORWARD, *ANNEALING, "s1_pretrain", "step", "x", "k1", "k2", "k3")
-"""Columns in which two runs that differ in their seed alone agree."""
+"""Columns in which two runs agree that differ in nothing that laws read, such as in their seed alone."""
 
 
 def resample(
@@ -72,7 +72,7 @@ def with_errors(loss: np.ndarray, errors: np.ndarray | float, scale: float) -> n
 
 
 def noise_between_seeds(points: pd.DataFrame, errors: np.ndarray, runs: np.ndarray) -> float | None:
-    """Standard deviation of the mean log error of runs that differ in their seed alone; None without such runs."""
+    """Standard deviation of the mean log error of runs that differ in nothing that laws read, or None."""
     known = [name for name in map(str, points.columns) if name in RUN_COLUMNS or name.startswith("mixture.")]
     numbers = pd.DataFrame({name: _numbers(points[name]) for name in known}, index=range(len(points)))
     columns = np.round(numbers.to_numpy(dtype=float), 12)

@@ -92,6 +92,15 @@ def test_the_prior_takes_no_part_in_the_objective_that_is_reported():
     assert weak.objective == pytest.approx(weak.metrics["huber"], rel=1e-9)
 
 
+def test_runs_that_no_column_tells_apart_are_not_called_seeds():
+    """Two mixtures of which the table says nothing that a law reads."""
+    points = measured(grid(evaluations=6, every=30_000), "dcpt", TRUE["dcpt"], noise=0.003)
+    points = points[(points["N"] == 0.5) & points["r"].isin([0.2, 0.5])].drop(columns=["r", "N"])
+    explained = fitting.fit(points, "power", bootstrap=2, workers=1).explain()
+    assert "Runs that do not differ in what laws read differ by " in explained
+    assert explained.split("of the loss")[1].startswith(": noise, if they differ in their seed alone.")
+
+
 def test_explain_names_what_the_prior_decided():
     """Two sizes do not tell E, A and alpha apart, and say enough of the rest."""
     _, law, fitted, _ = next(part for part in six_domains() if part[0].startswith("dcpt-l1 math G"))
