@@ -20,9 +20,12 @@ def joint_law(law: Law, shared: tuple[str, ...], codes: list[str]) -> Law:
     linear, linear_at = _numbered(law.linear, shared, codes)
     nonlinear, nonlinear_at = _numbered(law.nonlinear, shared, codes)
 
+    known: list[np.ndarray] = []  # the last column of groups, and the rows of each: a fit asks thousands of times
+
     def parts(x):
-        for g in range(count):
-            rows = np.flatnonzero(x[GROUP] == g)
+        if not known or known[0] is not x[GROUP]:
+            known[:] = [x[GROUP], *(np.flatnonzero(x[GROUP] == g) for g in range(count))]
+        for g, rows in enumerate(known[1:]):
             yield g, rows, {name: values[rows] for name, values in x.items()}
 
     def basis(x, psi) -> np.ndarray:

@@ -8,6 +8,7 @@ identity unless a law ties its coefficients together (see `dcpt`) or lets one of
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import exp, inf, log, log1p
 from typing import Literal
 
@@ -188,12 +189,12 @@ class Law:
     nearest: float = 0.0
     furthest: float = inf
 
-    @property
+    @cached_property
     def linear(self) -> tuple[Parameter, ...]:
         """The parameters that multiply a column of the basis."""
         return tuple(p for p in self.parameters if p.linear)
 
-    @property
+    @cached_property
     def nonlinear(self) -> tuple[Parameter, ...]:
         """The parameters that shape the columns of the basis."""
         return tuple(p for p in self.parameters if not p.linear)
@@ -215,8 +216,12 @@ class Law:
         if self.cone is not None:
             return self.cone.edges(psi, constants)
         common = self.solving.amplitudes
-        amplitudes = np.ones(len(self.linear)) if common is None else common(psi)
-        identity = np.diag(amplitudes * [-1.0 if p.high <= 0 else 1.0 for p in self.linear])
+        return self._signs if common is None else common(psi)[:, None] * self._signs
+
+    @cached_property
+    def _signs(self) -> np.ndarray:
+        """`generators` where each coefficient has its own bounds and no common size."""
+        identity = np.diag([-1.0 if p.high <= 0 else 1.0 for p in self.linear])
         free = [j for j, p in enumerate(self.linear) if p.either_sign]
         return np.hstack([identity, -identity[:, free]]) if free else identity
 

@@ -18,17 +18,16 @@ def bounded_step(hessian: np.ndarray, gradient: np.ndarray, down: np.ndarray, up
     step = np.zeros(len(gradient))
     held = (down >= 0) & (gradient > 0) | (up <= 0) & (gradient < 0)
     while not held.all():
-        free = np.flatnonzero(~held)
-        rows = hessian[free]
-        rest = gradient[free]
-        if len(free) < len(step):
-            rest = rest + rows[:, held] @ step[held]
+        free = ~held
+        part, rest = hessian, gradient
+        if held.any():
+            part, rest = hessian[free][:, free], gradient[free] + hessian[free][:, held] @ step[held]
         # numpy's Cholesky and solve do the same and take three times as long over so small a matrix.
-        _, found, failed = dposv(rows[:, free], rest)
+        _, found, failed = dposv(part, rest)
         if failed:
             return None
         step[free] = -found
-        outside = ~held & ((step < down) | (step > up))
+        outside = free & ((step < down) | (step > up))
         if not outside.any():
             break
         step = np.minimum(np.maximum(step, down), up)

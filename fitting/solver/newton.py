@@ -58,7 +58,11 @@ def refine(
         restart = _restart(problem, theta)
         if restart is None:
             break
+        before = objective
         theta, objective = _descend(problem, restart, tolerance, penalty, max_steps)
+        # It led back, as the next ones would, and a profile needs no more digits.
+        if penalty is not None and abs(objective - before) <= tolerance * before:
+            break
     return theta, objective
 
 
@@ -77,7 +81,9 @@ def _descend(
         gradient = rows @ state.scores
         newton, majorant = _gauss_newton(problem, rows, state.residuals)
         _, pull, precision = problem.prior_at(theta)
-        gradient, newton, majorant = gradient + pull, newton + np.diag(precision), majorant + np.diag(precision)
+        gradient = gradient + pull
+        newton.flat[:: len(theta) + 1] += precision
+        majorant.flat[:: len(theta) + 1] += precision
         if penalty is not None:
             distance, slope = penalty.value(theta) - penalty.target, gradient_of(penalty.value, theta, upper)
             gradient = gradient + penalty.strength * distance * slope
@@ -91,10 +97,11 @@ def _descend(
                 curvature -= 0.0 if problem.scale else (rows * state.scores) @ rows.T
                 fresh = trusted = True
             hessian = newton + curvature
-            damped = hessian + np.sqrt(damping) * majorant + np.diag(damping * np.diag(majorant))
+            damped = hessian + np.sqrt(damping) * majorant
+            damped.flat[:: len(theta) + 1] += damping * majorant.diagonal()
             step = bounded_step(damped, gradient, lower - theta, upper - theta)
             if step is not None:
-                trial = np.clip(theta + step, lower, upper)
+                trial = np.minimum(np.maximum(theta + step, lower), upper)
                 trial[:m] = np.minimum(trial[:m], problem.limits(trial[m:]))
                 step = trial - theta
                 predicted = -(gradient + hessian @ step / 2) @ step
@@ -146,7 +153,7 @@ def _evaluate(problem: Problem, theta: np.ndarray, penalty: Penalty | None) -> _
     if not problem.has_residuals(loss):
         return _State(np.inf, loss, columns, loss, loss)
     residuals = problem.residuals(loss)
-    clipped = np.clip(residuals, -problem.delta, problem.delta)
+    clipped = np.minimum(np.maximum(residuals, -problem.delta), problem.delta)
     scores = problem.point_weights * clipped
     objective = float(scores @ (residuals - clipped / 2)) + problem.prior_at(theta)[0]
     if penalty is not None:
@@ -170,7 +177,8 @@ def _refine_coefficients(problem: Problem, theta: np.ndarray, state: _State) -> 
         rows = state.columns.T / problem.unit(state.loss)
         newton, majorant = _gauss_newton(problem, rows, state.residuals)
         _, pull, precision = problem.prior_at(theta)
-        hessian = 0.9 * newton + 0.1 * majorant + np.diag(precision[:m])
+        hessian = 0.9 * newton + 0.1 * majorant
+        hessian.flat[:: m + 1] += precision[:m]
         limits = problem.limits(theta[m:])
         step = bounded_step(hessian, rows @ state.scores + pull[:m], -theta[:m], limits - theta[:m])
         if step is None:

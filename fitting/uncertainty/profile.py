@@ -23,6 +23,8 @@ STIFFNESS = 10.0
 """Strength of the penalty, in units of the curvature of the profile."""
 CLOSE = 0.02
 """Relative tolerance of the root of the deviance at an end of the interval."""
+SAME = 1e-6
+"""Standard errors by which a target moves at least: nearer ones lead to the place that the last has led to."""
 LEAST_FREEDOM = 2.0
 FARTHEST = 30.0
 """Standard errors from the estimate beyond which an interval is called open."""
@@ -137,7 +139,9 @@ def _one_side(
             return True, trail
         slope = (outside[1] - inside[1]) / (outside[0] - inside[0])
         # At the penalised optimum the slopes of penalty and profile cancel.
-        target = inside[0] + (threshold - inside[1]) / slope + threshold * slope * variance / STIFFNESS
+        before, target = target, inside[0] + (threshold - inside[1]) / slope + threshold * slope * variance / STIFFNESS
+        if abs(target - before) < SAME * scale:
+            return True, trail
     return outside is not None, trail
 
 

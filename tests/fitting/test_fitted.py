@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 import fitting
+from fitting.solver.newton import refine
 from tests.fitting.refusal import refused
-from tests.fitting.synthetic import TRUE, measured, small_plan
+from tests.fitting.synthetic import TRUE, grid, measured, small_plan
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +102,17 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
         low, high = fit.predict_interval(frame)
         inside.append(np.mean((low <= new) & (new <= high)))
     assert 0.82 < np.mean(inside) < 0.97
+
+
+def test_a_profile_goes_to_no_place_twice(monkeypatch):
+    plan = grid(sizes=(0.5, 1.8), ratios=(0.5, 1.0), evaluations=6, every=20_000)
+    fit = fitting.fit(measured(plan, "chinchilla", TRUE["chinchilla"], noise=0.003), "chinchilla", bootstrap=0)
+    targets = []
+
+    def recorded(problem, theta, tolerance, penalty):
+        targets.append(penalty.target)
+        return refine(problem, theta, tolerance, penalty)
+
+    monkeypatch.setattr("fitting.uncertainty.profile.refine", recorded)
+    fit.profile("A")
+    assert np.diff(np.sort(targets)).min() > 1e-7 * fit.params["A"]
