@@ -16,7 +16,7 @@ from rich.console import Console
 
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import perplexity_question, table_kind
-from pipeline.cli.run_logs import RunLog, first_other_rate, join_logs, loss_keys, read_logs
+from pipeline.cli.run_logs import RunFacts, RunLog, facts_of, first_other_rate, join_logs, loss_keys, read_logs
 from pipeline.cli.words import checked_settings, names_and_keys, print_line, refuse_rehearsal, update_settings
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.ratio.following import Ending, FollowedRun, follow
@@ -30,7 +30,7 @@ from pipeline.show.terminal import print_items
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.context import Context, context_of
 from pipeline.study.target import Target, find_target
-from training.keys import Ratio, between
+from training.keys import Ratio, between, key_problems
 from training.run import Exit
 
 
@@ -39,7 +39,7 @@ class FollowSettings:
     """The settings of `cptlaw follow`."""
 
     domain_ratio: Ratio | None = None
-    """Domain ratio of the run, 0 to 1; null: the recommended one."""
+    """Domain ratio of the run, 0 to 1; null: that of a table's column domain_ratio, else the recommended one."""
     watch: Annotated[int, between(1, 86400, "seconds")] | None = None
     """Read again after so many seconds, 1 to 86,400, until the run has ended; null: read once. --watch 60 is short."""
     losses: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,8 @@ HELP = f"""usage: cptlaw follow STUDY_FOLDER [LOG...] [checkpoints=FOLDER] [--wa
 
   LOG               of the run that is trained for real: trainer_state.json or a folder with one, a wandb offline run
                     folder, a run's folder of a study, or a table (.csv, .parquet, .jsonl) with step, corpus and loss,
-                    or with step and a column for each key of losses; of a run that was resumed all its logs
+                    or with step and a column for each key of losses; of a run that was resumed all its logs. A table's
+                    columns domain_ratio, tokens_per_step, non_embedding, peak and steps say which run it is
 {"".join(f"  {key:17} {note}{chr(10)}" for key, note in NOTES.items())}
   key=value         keys of the question, where the run differs from the one that is asked about, like
                     target.steps=6000 target.peak_learning_rate=1e-4 target.global_batch=64
@@ -70,8 +71,10 @@ else how the rest could be changed. follow.html in the study has the curves. The
 as they are.
 """
 ENDS = ("loss", "low", "high")
-SAME_TOKENS = 0.02
-"""Relative difference of the tokens of a step in a log up to which they are those of the question."""
+SAME = 0.02
+"""Relative difference between what a log has of its run and what is asked up to which they are the same."""
+READ = ("domain_ratio", "tokens_per_step", "non_embedding", "peak", "steps")
+"""Columns of a table that say which run it is, as cptlaw import reads them."""
 
 
 def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON], object]) -> Exit:
@@ -84,13 +87,13 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         raise ConfigError([f"goal.kind: {question.goal.kind} predicts no curve of a run; allowed: another goal"])
     context = context_of(question)
     settings.losses = settings.losses or loss_keys(context.corpora)
-    laws, target, ratio = _asked(context, settings, overrides)
+    laws, target, recommended = _asked(context, overrides)
     content: JSON = {}
     last, said = -1, ""
     while True:
         try:
             logs = _logs(context, target.model, files, settings, partial(print_line, console))
-            run = _read(laws, target, ratio, logs, settings)
+            run = _read(laws, target, recommended, logs, settings)
         except (StudyError, ConfigError) as error:
             # A log that another program writes may be read in the middle of a line.
             if settings.watch is None or (last < 0 and isinstance(error, ConfigError)):
@@ -132,15 +135,11 @@ def _read_words(words: Sequence[str]) -> tuple[list[str], FollowSettings, list[s
     return names, checked_settings(settings, FollowSettings, problems), [word for word in keys if word not in of_follow]
 
 
-def _asked(context: Context, settings: FollowSettings, overrides: Sequence[str]) -> tuple[AnsweringLaws, Target, float]:
-    """The laws of the study, and the run that they are asked about: the recommended one, but for what is given."""
+def _asked(context: Context, overrides: Sequence[str]) -> tuple[AnsweringLaws, Target, float | None]:
+    """The laws of the study, and the recommended run but for what is given; its ratio is None: there is none."""
     study, domain = context.study, context.question.corpora.domain
     answer = Recommendation.read(study) if Recommendation.path(study).exists() else None
-    ratio = settings.domain_ratio
-    if ratio is None and answer and answer.mixture:
-        ratio = answer.mixture.get(domain)
-    if ratio is None:
-        raise ConfigError(["domain_ratio: not given, and the study recommends none; allowed: 0 to 1"])
+    ratio = answer.mixture.get(domain) if answer and answer.mixture else None
     laws = answering_laws(context)
     given = {word.split("=")[0] for word in overrides}
     if answer and answer.peak_learning_rate and "target.peak_learning_rate" not in given:
@@ -152,12 +151,21 @@ def _asked(context: Context, settings: FollowSettings, overrides: Sequence[str])
 
 
 def _read(
-    laws: AnsweringLaws, target: Target, ratio: float, logs: Mapping[str, RunLog], settings: FollowSettings
+    laws: AnsweringLaws,
+    target: Target,
+    recommended: float | None,
+    logs: Mapping[str, RunLog],
+    settings: FollowSettings,
 ) -> FollowedRun:
-    """The run by its logs, name -> log. Raises ConfigError: they are of another run."""
-    log, first = join_logs(logs.values()), next(iter(logs))
-    if problems := _other_run(", ".join(logs), log, target, laws.question):
-        raise ConfigError(problems)
+    """The run by its logs, name -> log. Raises ConfigError: they are of another run, or its ratio is not known."""
+    log, label, first = join_logs(logs.values()), ", ".join(logs), next(iter(logs))
+    of_run = log.points[[name for name in READ if name in log.points]]
+    facts = facts_of(label, {"domain_ratio": settings.domain_ratio}, of_run, {})
+    if problems := [*key_problems(facts)] or _other_run(log, facts, target, laws.question):
+        raise ConfigError([f"{label}: {line}" for line in problems])
+    ratio = recommended if facts.domain_ratio is None else facts.domain_ratio
+    if ratio is None:
+        raise ConfigError(["domain_ratio: not given, and the study recommends none; allowed: 0 to 1"])
     of_log = {} if first.startswith("checkpoints=") or table_kind(Path(first)) else settings.losses
     if line := perplexity_question(log.points["loss"], settings.columns.get("loss", "loss"), of_log):
         raise ConfigError([f"{first}: {line}"])
@@ -184,21 +192,28 @@ def _logs(
     return logs
 
 
-def _other_run(label: str, log: RunLog, target: Target, question: Question) -> list[str]:
-    """A line for each way in which a log is not of the run that is asked about."""
+def _other_run(log: RunLog, facts: RunFacts, target: Target, question: Question) -> list[str]:
+    """A line for each way in which a log, or what a table has of its run, is not of the run that is asked about."""
     problems, last = [], int(log.points["step"].max())
-    steps = log.steps or max(last, target.steps)
+    steps = facts.steps or log.steps or max(last, target.steps)
     if steps != target.steps:
-        problems.append(f"{label}: of a run of {steps:,} steps, not of target.steps={target.steps}; give target.steps=")
-    tokens = log.tokens_per_step
-    if tokens and abs(tokens / target.tokens_per_step - 1) > SAME_TOKENS:
+        problems.append(f"of a run of {steps:,} steps, not of target.steps={target.steps}; give target.steps=")
+    tokens = log.tokens_per_step or facts.tokens_per_step
+    if tokens and abs(tokens / target.tokens_per_step - 1) > SAME:
         length = question.target.sequence_length or question.sequence_length
         asked = f"{target.tokens_per_step:,} (target.global_batch={question.target.global_batch} x {length})"
-        problems.append(f"{label}: {tokens:,.0f} tokens a step, not {asked}; give target.global_batch=")
+        problems.append(f"{tokens:,.0f} tokens a step, not {asked}; give target.global_batch=")
+    size = facts.non_embedding
+    if size and abs(size / (1e9 * target.N) - 1) > SAME:
+        model = f"{1e9 * target.N:,.0f} of {target.model}"
+        problems.append(f"non_embedding={size:,.0f}, not {model}; give model.name= of a model of the study")
+    peak = question.target.peak_learning_rate
+    if facts.peak and abs(facts.peak / peak - 1) > SAME:
+        problems.append(f"peak={facts.peak:g}, not {peak:g}; give target.peak_learning_rate=")
     if not problems and (step := first_other_rate(target.rates.tolist(), log.rates)) is not None:
-        asked = f"{target.rates[max(step, 1) - 1]:.4g} by target.schedule and peak {target.rates.max():g}"
+        asked = f"{target.rates[max(step, 1) - 1]:.4g} by target.schedule and peak {peak:g}"
         problems.append(
-            f"{label}: learning_rate={log.rates[step]:.4g} at step {step:,}, not {asked}; give "
+            f"learning_rate={log.rates[step]:.4g} at step {step:,}, not {asked}; give "
             "target.peak_learning_rate= or schedule@target.schedule= as the run is trained"
         )
     return problems

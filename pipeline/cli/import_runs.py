@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import re
 import shutil
 from collections import Counter, defaultdict
@@ -15,15 +14,24 @@ from fractions import Fraction
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Annotated
 
 import pandas as pd
 from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from pipeline.cli.points_file import perplexity_question, table_kind
-from pipeline.cli.run_logs import RunLog, constants, first_other_rate, join_logs, loss_keys, read_logs
+from pipeline.cli.run_logs import (
+    DECAYS,
+    Facts,
+    RunFacts,
+    RunLog,
+    facts_of,
+    first_other_rate,
+    join_logs,
+    loss_keys,
+    pieces_of,
+    read_logs,
+)
 from pipeline.cli.words import checked_settings, names_and_keys, print_line, update_settings, yaml_with_text_names
 from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.loading import read_yaml
@@ -33,49 +41,10 @@ from pipeline.study.collect import collect
 from pipeline.study.folder import IMPORTED, PlannedRun, Study, StudyError, question_yaml
 from training.durable import read_text, write_whole
 from training.evaluation_steps import EvaluationPolicy
-from training.keys import MOST_STEPS, Allowed, Count, Ratio, Seed, Step, Steps, between, key_problems, one_of, up_to
+from training.keys import MOST_STEPS, key_problems
 from training.run import Exit
-from training.schedule import Piece, learning_rates
+from training.schedule import learning_rates
 from training.spec import Initial, RunSpec
-
-DECAYS = ("linear", "cosine", "none", "one_minus_sqrt", "exponential")
-# A smaller number counts billions.
-Parameters = Annotated[float, between(1000, 10**15, "a count of parameters, not billions")]
-Loss = Annotated[float, Allowed("a finite loss above 0", above=0, below=math.inf)]
-
-
-@dataclass
-class RunFacts:
-    """What a log does not say of a run."""
-
-    domain_ratio: Ratio | None = None
-    """Ratio of the domain in the training tokens, 0 to 1."""
-    tokens_per_step: Count | None = None
-    """Tokens that an optimizer step trains on, over all devices."""
-    non_embedding: Parameters | None = None
-    """Parameters of the model outside the embeddings."""
-    peak: Annotated[float, up_to(10)] | None = None
-    """Largest learning rate."""
-    steps: Steps | None = None
-    """Length of the schedule, steps; null: max_steps of Trainer's log, else the last step with a loss."""
-    warmup: Step = 0
-    """Steps of the linear warm-up from 0."""
-    decay: Annotated[str, one_of(*DECAYS)] = "cosine"
-    """none, linear (Trainer's default, with final=0), cosine, exponential or one_minus_sqrt."""
-    decay_steps: Step | None = None
-    """Steps of the decay, at the end; null: all after the warm-up."""
-    final: Ratio = 0.1
-    """Learning rate of the last step over the peak."""
-    model_name: str = "model"
-    """Name of the model; another name for another size."""
-    role: Annotated[str, one_of("fit", "confirm")] = "fit"
-    """fit, or confirm: a run at the recommended ratio, which no fit reads and cptlaw confirm compares."""
-    sequence_length: Count | None = None
-    """Tokens of a training sequence, which cptlaw export writes; null: not known."""
-    seed: Seed = 0
-    """Tells runs of one name apart."""
-    loss_before: dict[str, Loss] = field(default_factory=dict)
-    """Corpus -> loss before CPT, where the log has no loss at step 0."""
 
 
 @dataclass
@@ -111,15 +80,13 @@ run that was resumed is read from all its folders: give them together.
 {"".join(f"  {key:16} {note}{chr(10)}" for key, note in NOTES.items())}
 Other keys are those of a question, like law=[transfer-anchored] or goal.tolerance=0.05.
 """
-Facts = dict[str, object]
-"""Name of a fact of `RunFacts` -> value, as a file gives it."""
 NEEDED = ("domain_ratio", "tokens_per_step", "non_embedding", "peak")
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:
     """Make or extend the study that the words name, and collect its points."""
     files, keys = names_and_keys(words)
-    settings, overrides, of_run = read_settings(keys)
+    settings, given, overrides, of_run = read_settings(keys)
     if not files:
         raise ConfigError(["cptlaw import: no file; allowed: one or more, see cptlaw import --help"])
     both = (settings.general, settings.domain)
@@ -136,7 +103,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         label = f"{file}: {name}" if name else ", ".join(dict.fromkeys(file for file, _, _ in logs))
         log = join_logs(log for _, _, log in logs)
         try:
-            facts = facts_of(label, settings, log.points, of_run.get(name) or of_run.get(file) or {})
+            facts = facts_of(label, given, log.points, of_run.get(name) or of_run.get(file) or {})
             runs.append(imported_run(label, name or file, facts, settings, log))
             tables[runs[-1].name] = with_loss_before(log.points, facts, runs[-1].spec)
         except ConfigError as error:
@@ -180,11 +147,12 @@ def _identity(run: PlannedRun) -> tuple[str, str, int]:
     return run.source or run.name, run.model, run.spec.seed
 
 
-def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict[str, Facts]]:
-    """(settings, overrides of the question, file or run -> facts of its own)."""
+def read_settings(words: Sequence[str]) -> tuple[ImportSettings, Facts, list[str], dict[str, Facts]]:
+    """(settings, those facts among them that are given, overrides of the question, file or run -> its own facts)."""
     own = {item.name for item in dataclasses.fields(ImportSettings)}
     settings, of_run = OmegaConf.structured(ImportSettings), {}
     keys = [word for word in words if re.split(r"[.=]", word)[0] in own]
+    named = {re.split(r"[.=]", word)[0] for word in keys}
     # The command line changes what the file says.
     problems = update_settings(settings, [word for word in keys if word.startswith("runs=")], ImportSettings)
     if file := settings.runs:
@@ -196,25 +164,14 @@ def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict
                 allowed = "below each file or run its facts, like {a.csv: {domain_ratio: 0.3}}"
                 raise ValueError(f"runs: {of_run!r:.60}; allowed: {allowed}")
             settings = OmegaConf.merge(settings, content)
+            named.update(map(str, content))
         except Exception as e:  # Whatever is wrong with the file.
             problems.append(f"runs: {file}: {one_line(e, ImportSettings)}")
     problems += update_settings(settings, [word for word in keys if not word.startswith("runs=")], ImportSettings)
-    return checked_settings(settings, ImportSettings, problems), [word for word in words if word not in keys], of_run
-
-
-def facts_of(label: str, settings: ImportSettings, table: pd.DataFrame, own: Facts) -> RunFacts:
-    """The facts of a run: its own in the YAML file, else a column of its table, else those of the command line."""
-    names = [item.name for item in dataclasses.fields(RunFacts)]
-    if unknown := [key for key in own if key not in names]:
-        raise ConfigError([f"runs: {key}: no such fact; allowed: {', '.join(names)}" for key in unknown])
-    columns = constants(label, table, [name for name in names if name not in own])
-    given = {name: getattr(settings, name) for name in names} | columns | own
-    try:
-        made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RunFacts), given))
-    except OmegaConfBaseException as error:
-        raise ConfigError([f"{label}: {one_line(error, RunFacts)}"]) from None
-    assert isinstance(made, RunFacts)
-    return made
+    checked = checked_settings(settings, ImportSettings, problems)
+    names = [item.name for item in dataclasses.fields(RunFacts) if item.name in named]
+    given: Facts = {name: getattr(checked, name) for name in names}
+    return checked, given, [word for word in words if word not in keys], of_run
 
 
 def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSettings, log: RunLog) -> PlannedRun:
@@ -289,18 +246,6 @@ def _other_rates(facts: RunFacts, steps: int, logged: Mapping[int, float]) -> st
                     changed = "" if peak == facts.peak else f"peak={peak:g} "
                     return f"{line}; {changed}decay={decay} final={final:g} fits all of them"
     return f"{line} (steps={steps}); give them, and decay_steps, as the run was trained"
-
-
-def pieces_of(facts: RunFacts, steps: int) -> tuple[Piece, ...]:
-    """Warm-up, constant piece and decay of a run's learning rate, whose pieces of no steps are left out."""
-    peak = facts.peak or 0.0
-    warmup = (Piece("linear", 0.0, peak, steps=facts.warmup),) if facts.warmup else ()
-    if facts.decay == "none":
-        return (*warmup, Piece("constant", peak))
-    decay = Piece(facts.decay, None, facts.final * peak, steps=facts.decay_steps)
-    if facts.decay_steps is not None and facts.decay_steps + facts.warmup < steps:
-        return (*warmup, Piece("constant", peak), decay)
-    return (*warmup, decay if warmup else dataclasses.replace(decay, start=peak))
 
 
 def with_loss_before(table: pd.DataFrame, facts: RunFacts, spec: RunSpec) -> pd.DataFrame:

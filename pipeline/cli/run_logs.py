@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.points_file import TABLES, read_table, renamed, table_kind
-from pipeline.question.messages import ConfigError, StudyError
+from pipeline.question.messages import ConfigError, StudyError, one_line
 from training.durable import FileError, json_value, read_file, read_json, regular
-from training.keys import MOST_STEPS
+from training.keys import MOST_STEPS, Allowed, Count, Ratio, Seed, Step, Steps, between, one_of, up_to
+from training.schedule import Piece
 
 STEPS = ("step", "train/global_step", "trainer/global_step", "_step")
 """Keys of a log that hold the optimizer step, the first that there is."""
@@ -26,6 +31,46 @@ OPTIONAL = ("learning_rate", "loss_stderr")
 """Columns of a table of losses that may be empty in some rows."""
 SAME_RATE = 0.01
 """Difference between a logged and a given learning rate, over the peak, up to which they are the same."""
+DECAYS = ("linear", "cosine", "none", "one_minus_sqrt", "exponential")
+# A smaller number counts billions.
+Parameters = Annotated[float, between(1000, 10**15, "a count of parameters, not billions")]
+Loss = Annotated[float, Allowed("a finite loss above 0", above=0, below=math.inf)]
+Facts = dict[str, object]
+"""Name of a fact of `RunFacts` -> value, as a file gives it."""
+
+
+@dataclass
+class RunFacts:
+    """What a log does not say of a run."""
+
+    domain_ratio: Ratio | None = None
+    """Ratio of the domain in the training tokens, 0 to 1."""
+    tokens_per_step: Count | None = None
+    """Tokens that an optimizer step trains on, over all devices."""
+    non_embedding: Parameters | None = None
+    """Parameters of the model outside the embeddings."""
+    peak: Annotated[float, up_to(10)] | None = None
+    """Largest learning rate."""
+    steps: Steps | None = None
+    """Length of the schedule, steps; null: max_steps of Trainer's log, else the last step with a loss."""
+    warmup: Step = 0
+    """Steps of the linear warm-up from 0."""
+    decay: Annotated[str, one_of(*DECAYS)] = "cosine"
+    """none, linear (Trainer's default, with final=0), cosine, exponential or one_minus_sqrt."""
+    decay_steps: Step | None = None
+    """Steps of the decay, at the end; null: all after the warm-up."""
+    final: Ratio = 0.1
+    """Learning rate of the last step over the peak."""
+    model_name: str = "model"
+    """Name of the model; another name for another size."""
+    role: Annotated[str, one_of("fit", "confirm")] = "fit"
+    """fit, or confirm: a run at the recommended ratio, which no fit reads and cptlaw confirm compares."""
+    sequence_length: Count | None = None
+    """Tokens of a training sequence, which cptlaw export writes; null: not known."""
+    seed: Seed = 0
+    """Tells runs of one name apart."""
+    loss_before: dict[str, Loss] = field(default_factory=dict)
+    """Corpus -> loss before CPT, where the log has no loss at step 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,6 +313,55 @@ def constants(label: str, table: pd.DataFrame, names: Iterable[str]) -> dict[str
         if len(values):
             found[name] = values.tolist()[0]
     return found
+
+
+def facts_of(label: str, given: Facts, table: pd.DataFrame, own: Facts) -> RunFacts:
+    """The facts of a run: its own in a YAML file, else a column of its table, else those `given` for all runs.
+
+    Raises:
+        ConfigError: values that differ, in the table or from the given ones; each line begins with `label`.
+    """
+    names = [item.name for item in dataclasses.fields(RunFacts)]
+    if unknown := [key for key in own if key not in names]:
+        raise ConfigError([f"runs: {key}: no such fact; allowed: {', '.join(names)}" for key in unknown])
+    columns = constants(label, table, [name for name in names if name not in (*own, "loss_before")])
+    if "loss_before" in table and "loss_before" not in own:
+        of_corpora = {name: constants(label, rows, ["loss_before"]) for name, rows in table.groupby("corpus")}
+        columns["loss_before"] = {name: found["loss_before"] for name, found in of_corpora.items() if found}
+    try:
+        of_table = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(RunFacts), columns))
+        made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RunFacts), given, columns, own))
+    except OmegaConfBaseException as error:
+        raise ConfigError([f"{label}: {one_line(error, RunFacts)}"]) from None
+    assert isinstance(made, RunFacts)
+    assert isinstance(of_table, dict)
+    said = _by_key({name: of_table[name] for name in columns})
+    other = {key: value for key, value in _by_key(given).items() if value is not None and said.get(key, value) != value}
+    if other:
+        values = "; ".join(f"{key}={value} is given, its table has {said[key]}" for key, value in other.items())
+        raise ConfigError([f"{label}: {values}; leave out the wrong one"])
+    return made
+
+
+def _by_key(facts: Mapping[str, Any]) -> dict[str, object]:
+    """The facts with those of a mapping, like loss_before, by their whole keys."""
+    parts = [
+        {name: value} if not isinstance(value, Mapping) else {f"{name}.{of}": one for of, one in value.items()}
+        for name, value in facts.items()
+    ]
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def pieces_of(facts: RunFacts, steps: int) -> tuple[Piece, ...]:
+    """Warm-up, constant piece and decay of a run's learning rate, whose pieces of no steps are left out."""
+    peak = facts.peak or 0.0
+    warmup = (Piece("linear", 0.0, peak, steps=facts.warmup),) if facts.warmup else ()
+    if facts.decay == "none":
+        return (*warmup, Piece("constant", peak))
+    decay = Piece(facts.decay, None, facts.final * peak, steps=facts.decay_steps)
+    if facts.decay_steps is not None and facts.decay_steps + facts.warmup < steps:
+        return (*warmup, Piece("constant", peak), decay)
+    return (*warmup, decay if warmup else dataclasses.replace(decay, start=peak))
 
 
 def _numbers(values: pd.Series) -> pd.Series:

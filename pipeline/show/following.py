@@ -41,7 +41,11 @@ def losses_table(run: FollowedRun, most: int) -> Table:
 
 
 def position_lines(run: FollowedRun) -> Iterator[str]:
-    """Whether the losses of each corpus are inside their intervals; if not, from which step on, and by how much."""
+    """Whether the losses of each corpus are inside their intervals; if not, from which step on, and by how much.
+
+    Also that another run than the one asked about may be the cause, where that is so from the first loss on.
+    """
+    of_another = False
     for corpus in run.corpora:
         table = run.compared[corpus]
         if table.empty:
@@ -52,6 +56,7 @@ def position_lines(run: FollowedRun) -> Iterator[str]:
         strip = f"{''.join(marks[-60:])} (a loss each: + above, - below, . inside)"
         if outside.iloc[-1]:
             since = table["step"][outside[::-1].cummin()].iloc[0]
+            of_another |= bool(outside.all())
             above = last["loss"] > last["high"]
             by = last["loss"] / last["high" if above else "low"] - 1
             side = "above" if above else "below"
@@ -59,6 +64,12 @@ def position_lines(run: FollowedRun) -> Iterator[str]:
             yield f"{corpus}: {side} its 90% interval from step {since:,} on, {at}: {strip}"
         else:
             yield f"{corpus}: {int((~outside).sum())} of {len(table)} losses inside, the last one too: {strip}"
+    if of_another:
+        asked = f"{percent(run.domain_ratio)} {run.corpora[1]} and the peak {run.target.rates.max():.3g}"
+        yield (
+            f"outside from the first loss on: perhaps another run than the one asked about, of {asked}; "
+            "domain_ratio=, target.peak_learning_rate= and schedule@target.schedule= say how it is trained"
+        )
     for corpus, level in run.levels.items():
         if abs(level) > 1e-3 * run.target.before[corpus]:
             own, known = run.loss_before(corpus), run.target.before[corpus]

@@ -89,6 +89,7 @@ def test_a_run_that_leaves_its_interval_is_told_from_which_step_on(study: Study,
     last = general["losses"][-1]
     by = last["loss"] / last["high"] - 1
     assert f"general: above its 90% interval from step 20 on, by {by:.2%} at step 30: .++ " in text
+    assert "outside from the first loss on" not in text
     assert [row["inside"] for row in general["losses"]] == [True, False, False]
     assert f"not hold for the loss on general of this run: it is at {last['loss'] / 3 - 1:+.2%}, 1.5% allowed" in text
     assert general["end"]["loss"] == pytest.approx(1.1 * general["predicted_end"]["loss"], rel=0.01)
@@ -168,6 +169,10 @@ def test_a_log_is_read_until_the_run_has_ended(study: Study, tmp_path: Path, cap
         (lambda t: t, ["target.steps=30"], "of a run of 40 steps, not of target.steps=30; give target.steps="),
         (lambda t: t.assign(loss=np.exp(t["loss"])), [], "loss: perplexities? 54.6 is above 20"),
         (lambda t: t.assign(learning_rate=1e-3), [], "learning_rate=0.001 at step 10, not"),
+        (lambda t: t.assign(domain_ratio=0.3), ["domain_ratio=0.4"], "domain_ratio=0.4 is given, its table has 0.3"),
+        (lambda t: t.assign(steps=80), [], "of a run of 80 steps, not of target.steps=40; give target.steps="),
+        (lambda t: t.assign(peak=1e-4), [], "peak=0.0001, not 0.0002; give target.peak_learning_rate="),
+        (lambda t: t.assign(non_embedding=2e8), [], "non_embedding=200,000,000, not 100,000,000 of model; give model"),
         (lambda t: t[["step"]], [], "no column corpus, loss; it has step; name it with"),
         (lambda t: t[:0], [], "no rows"),
         (lambda t: t, ["watch=0"], "watch: 0; allowed: 1 to 86,400, seconds"),
@@ -181,6 +186,19 @@ def test_a_log_of_another_run_is_refused_in_a_line(
     points = pd.read_json(table(tmp_path / "points.jsonl", 40), lines=True)
     change(points).to_csv(tmp_path / "log.csv", index=False)
     assert message in refused(["follow", str(study.folder), str(tmp_path / "log.csv"), *words], capsys)
+
+
+def test_a_table_says_at_which_ratio_its_run_is(study: Study, tmp_path: Path, capsys) -> None:
+    points = pd.read_json(table(tmp_path / "points.jsonl", 30), lines=True)
+    points.assign(domain_ratio=RATIO, peak=2e-4, steps=40).to_csv(tmp_path / "log.csv", index=False)
+    assert run(["follow", str(study.folder), str(tmp_path / "log.csv"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["domain_ratio"] == RATIO
+
+
+def test_a_run_outside_from_its_first_loss_on_may_be_another(study: Study, tmp_path: Path, capsys) -> None:
+    log = table(tmp_path / "points.jsonl", 30, lambda corpus, step: 1.1 if step and corpus == "general" else 1.0)
+    _, text = followed(study, log, capsys)
+    assert "outside from the first loss on: perhaps another run than the one asked about, of 45% domain" in text
 
 
 def test_names_that_are_lacking_are_asked_for(study: Study, capsys) -> None:

@@ -210,6 +210,17 @@ def test_a_wrong_value_in_a_table_is_named_and_nothing_is_written(
     assert not (tmp_path / "studies").exists()
 
 
+def test_a_given_fact_that_the_table_contradicts_is_refused(tmp_path: Path, capsys) -> None:
+    table_file(tmp_path / "t.csv", ("a",))
+    (tmp_path / "facts.yaml").write_text("domain_ratio: 0.5\n")
+    for given in ("domain_ratio=0.5", f"runs={tmp_path / 'facts.yaml'}"):
+        error = refused(["import", *words(tmp_path, str(tmp_path / "t.csv"), given)], capsys, 2)
+        assert error.endswith("a: domain_ratio=0.5 is given, its table has 0.1; leave out the wrong one")
+    (tmp_path / "facts.yaml").write_text("runs: {a: {domain_ratio: 0.5}}\n")
+    points = imported(tmp_path, str(tmp_path / "t.csv"), f"runs={tmp_path / 'facts.yaml'}", "domain_ratio=0.4")
+    assert {*points["ratio"]} == {0.5}, "what is given for one run counts first"
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_names_of_runs_are_text(suffix: str, tmp_path: Path) -> None:
     names = ("001", "1", "NA", "null", "1e3", "1000", "nan", "None")
