@@ -146,7 +146,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         combination, warnings = _third_losses(laws, Path(word.partition("=")[2]), rows)
         tables.append(_third_table(**combination))
         lines += warnings
-    items = [question.marked(f"{run}: by {laws_used(laws.law)}"), *tables, *lines, *_newer_lines(context)]
+    items = [question.marked(f"{run}: by {laws_used(laws.law, laws.weights)}"), *tables, *lines, *_newer_lines(context)]
     # Of the study's own question, which the keys here do not change.
     own = context_of(question_of_study(Path(folders[0]), []))
     verb = "recommend" if Recommendation.path(own.study).exists() else "fit"

@@ -139,10 +139,11 @@ def recommendation_table(content: Recommendation, question: Question, is_known: 
         ratios = "none" if none else f"{change.before:.2f} to {change.after:.2f}"
         rows.append([f"change at {change.at:.0%}", ratios, "" if none else f"{change.difference:+.4f} on {domain}"])
     rows.append(["binding" if is_known else "binding, predicted", content.binding, ""])
-    rows += [[f"average on {corpus}", weights_used(of, "\n"), ""] for corpus, of in content.weights.items() if of]
+    several = {corpus: of_law for corpus, of_law in content.weights.items() if len(of_law) > 1}
+    rows += [[f"average on {corpus}", weights_used(of_law, "\n"), ""] for corpus, of_law in several.items()]
     target = content.target
     run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens"
-    title = f"goal={content.goal.kind}: recommended with {laws_used(content.law)} for {run}"
+    title = f"goal={content.goal.kind}: recommended with {laws_used(content.law, content.weights)} for {run}"
     return Table(title, ["", "value", "90% interval"], rows, words=True)
 
 

@@ -33,13 +33,20 @@ def domain_ratio_of(domain: str) -> str:
     return "domain ratio" if domain == "domain" else f"domain ratio of {domain}"
 
 
-def laws_used(law: Mapping[str, str]) -> str:
-    """Corpus -> law, in words.
+def laws_used(law: Mapping[str, str], weights: Mapping[str, Mapping[str, float]]) -> str:
+    """Corpus -> law, in words; of an average corpus -> law -> weight, one law of which answers by itself.
 
-    >>> laws_used({"general": "dcpt", "code": "dcpt"}), laws_used({"general": "dcpt", "code": "transfer"})
-    ('dcpt', 'dcpt on general and transfer on code')
+    >>> laws_used({"general": "dcpt", "code": "dcpt"}, {})
+    'dcpt'
+    >>> weights = {"law": {"dcpt": 0.4, "transfer": 0.6}, "code": {"dcpt": 1.0}}
+    >>> laws_used({"law": "average", "code": "average"}, weights)
+    'the average of the laws on law and dcpt on code'
     """
-    law = {corpus: "the average of the laws" if name == AVERAGE else name for corpus, name in law.items()}
+    alone = {corpus: next(iter(of_law)) for corpus, of_law in weights.items() if len(of_law) == 1}
+    law = {
+        corpus: alone.get(corpus, "the average of the laws") if name == AVERAGE else name
+        for corpus, name in law.items()
+    }
     names = set(law.values())
     return names.pop() if len(names) == 1 else " and ".join(f"{name} on {corpus}" for corpus, name in law.items())
 

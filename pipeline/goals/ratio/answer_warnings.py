@@ -153,6 +153,15 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     yield from _not_identified(by_law, context.points, is_known)
 
 
+def lengths_of(laws: Iterable[str]) -> Iterator[str]:
+    """How far from the fitted tokens each law with such a limit counts beside other laws."""
+    for name in laws:
+        if LAWS[name].nearest:
+            yield f"{name} counts only beyond {LAWS[name].nearest:g} times"
+        elif np.isfinite(LAWS[name].furthest):
+            yield f"{name} counts only up to {LAWS[name].furthest:g} times"
+
+
 def _harmed(context: Context) -> Iterator[str]:
     """A line where runs end with a higher loss on the domain than before, though they read it: too high a peak."""
     _, domain = context.corpora

@@ -21,7 +21,14 @@ from pipeline.goals.active.rounds import (
     plan_lines,
 )
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
-from pipeline.goals.ratio.answer_warnings import MISSED, answer_warnings, beyond_runs, by_weight, domain_gain
+from pipeline.goals.ratio.answer_warnings import (
+    MISSED,
+    answer_warnings,
+    beyond_runs,
+    by_weight,
+    domain_gain,
+    lengths_of,
+)
 from pipeline.goals.ratio.answering_laws import (
     CHANGE_LAW,
     AnsweringLaws,
@@ -351,12 +358,19 @@ def _weight_lines(context: Context) -> Iterator[str]:
     """What each law counts in the average, and why a law with larger errors counts too; none where one law answers."""
     with contextlib.suppress(StudyError, PointsError):
         weights = answering_laws(context).weights
-        shown = "; ".join(f"{weights_used(of_law)} on {corpus}" for corpus, of_law in weights.items() if of_law)
+        several = {corpus: of_law for corpus, of_law in weights.items() if len(of_law) > 1}
+        shown = "; ".join(f"{weights_used(of_law)} on {corpus}" for corpus, of_law in several.items())
         if shown:
             yield (
                 f"the answer is of an average of the laws: {shown}; weights go with 1 / (held-out error squared + "
                 f"{WEIGHT_FLOOR:.1%} squared)"
             )
+        for corpus, of_law in weights.items():
+            tested = context.tested.loc[context.tested["corpus"] == corpus, "law"].drop_duplicates()
+            others = [*lengths_of(name for name in tested if name not in of_law)]
+            if len(of_law) == 1:
+                why = f": {', '.join(others)} the fitted tokens" if others else ""
+                yield f"{next(iter(of_law))} answers alone on {corpus}{why}"
         one_law = {"transfer-anchored", "transfer-scaled"}
         sizes = context.points.loc[context.points["role"] == "fit", "N"].nunique()
         if sizes == 1 and any(one_law <= {*of_law} for of_law in weights.values()):

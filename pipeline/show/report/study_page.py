@@ -45,7 +45,7 @@ def answer_sentence(evidence: Evidence) -> str:
     content, known = evidence.recommendation, evidence.conclusion
     if content is None:
         return " ".join(evidence.missing)
-    target, law, asked = content.target, laws_used(content.law), _asked(evidence, content)
+    target, law, asked = content.target, laws_used(content.law, content.weights), _asked(evidence, content)
     run = f"{target.model} for {quantity(target.D * 1e9)} tokens"
     if evidence.domain_ratio is None:
         return f"No {evidence.ratio_name} is feasible for {run} by {law}: {content.binding}. {asked}"

@@ -102,16 +102,23 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
 
 def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: pytest.MonkeyPatch) -> None:
     study, question = whole
-    laws = {"general": {"transfer-anchored": 0.5, "transfer-scaled": 0.5}, "code": {"transfer-anchored": 1.0}}
+    laws = {"general": {"transfer-anchored": 0.5, "transfer-scaled": 0.5}, "code": {"transfer-open-saturating": 1.0}}
+    tested = pd.DataFrame({"law": ["transfer-open-saturating", "transfer-open", "dcpt"], "corpus": "code"})
     monkeypatch.setattr(law_goal, "answering_laws", lambda _: SimpleNamespace(weights=laws))
+    monkeypatch.setattr(Context, "tested", tested)
     context = Context(question, study)
-    (average,) = law_goal._weight_lines(context)
+    average, alone = law_goal._weight_lines(context)
     assert average.startswith(
-        "the answer is of an average of the laws: transfer-anchored 50%, transfer-scaled 50% on gen"
+        "the answer is of an average of the laws: transfer-anchored 50%, transfer-scaled 50% on general; weights go "
+    )
+    assert alone == (
+        "transfer-open-saturating answers alone on code: transfer-open counts only beyond 3 times, dcpt counts only up "
+        "to 6 times the fitted tokens"
     )
     monkeypatch.setattr(Context, "points", context.points.assign(N=context.points["N"].iloc[0]))
     assert [*law_goal._weight_lines(context.fresh())] == [
         average,
+        alone,
         "with runs of one size transfer-scaled is transfer-anchored: their errors are the same",
     ]
 
