@@ -22,6 +22,7 @@ from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.ratio.following import Ending, FollowedRun, follow
 from pipeline.goals.registry import question_of_study
 from pipeline.launch.checkpoint_losses import checkpoint_losses
+from pipeline.question.loading import PIECES
 from pipeline.question.messages import ConfigError, StudyError, describe_keys
 from pipeline.question.schema import Question
 from pipeline.show.following import following_items
@@ -64,6 +65,7 @@ HELP = f"""usage: cptlaw follow STUDY_FOLDER [LOG...] [checkpoints=FOLDER] [--wa
 {"".join(f"  {key:17} {note}{chr(10)}" for key, note in NOTES.items())}
   key=value         keys of the question, where the run differs from the one that is asked about, like
                     target.steps=6000 target.peak_learning_rate=1e-4 target.global_batch=64
+                    schedule@target.schedule=wsd
 
 It prints the validation losses beside those that the study's laws predicted, and since which step they are outside
 their 90% intervals; then what they say of the end: its losses, whether the general loss stays within the tolerance, and
@@ -144,7 +146,8 @@ def _asked(context: Context, overrides: Sequence[str]) -> tuple[AnsweringLaws, T
     given = {word.split("=")[0] for word in overrides}
     if answer and answer.peak_learning_rate and "target.peak_learning_rate" not in given:
         laws = laws.at_peak(answer.peak_learning_rate)
-    target = find_target(laws.question, laws.points, answer.target.model if answer else None)
+    model = answer.target.model if answer and "model.name" not in given else None
+    target = find_target(laws.question, laws.points, model)
     if answer and "target.steps" not in given and context.question.goal.kind != "trade-off":
         target = target.lasting(answer.target.steps)
     return laws, target, ratio
@@ -213,8 +216,8 @@ def _other_run(log: RunLog, facts: RunFacts, target: Target, question: Question)
     if not problems and (step := first_other_rate(target.rates.tolist(), log.rates)) is not None:
         asked = f"{target.rates[max(step, 1) - 1]:.4g} by target.schedule and peak {peak:g}"
         problems.append(
-            f"learning_rate={log.rates[step]:.4g} at step {step:,}, not {asked}; give "
-            "target.peak_learning_rate= or schedule@target.schedule= as the run is trained"
+            f"learning_rate={log.rates[step]:.4g} at step {step:,}, not {asked}; give target.peak_learning_rate=, "
+            f"schedule@target.schedule=wsd or another word, or pieces like {PIECES}, as the run is trained"
         )
     return problems
 

@@ -41,8 +41,9 @@ HELP = f"""usage: cptlaw predict STUDY_FOLDER {KEY}RATIO [{THIRD}] [key=value ..
        cptlaw predict points=FILE tokens=TOKENS [key=value ...] [--json]
 
   {KEY}     ratio of the domain corpus in the training tokens, 0 to 1, or a list: {KEY}[0.1,0.3]
-  key=value         changes the run that is asked about, like target.steps=6000 target.peak_learning_rate=1e-4,
-                    or the laws: law=[dcpt]
+  key=value         changes the run that is asked about, like target.steps=6000 target.peak_learning_rate=1e-4
+                    schedule@target.schedule=wsd, its model, of those of the study, model.name=NAME, or the laws,
+                    law=[dcpt]
 
   {THIRD}     table of losses on validation text of neither corpus at some steps of the study's runs, with columns
                     run, step, loss: its loss is predicted as a combination of both (Wang et al., 2025, eq. 6)

@@ -51,6 +51,8 @@ REFUSED = (
 """What Hydra and OmegaConf raise about a value; of an index into a list Python's own errors."""
 LONGEST_NAME = 250
 """Characters of the name of a file, for which Hydra looks where a word of a group is given."""
+PIECES = "'target.schedule={pieces: [{shape: constant, start: 1.0}, {shape: linear, end: 0.1, share: 0.2}]}'"
+"""A schedule that is no word of a group, as a shell is given it."""
 START, END = "---\n", "...\n"
 """First and last line of a study.yaml; one of an earlier version, or written by a person, need not have them."""
 ConfigStore.instance().store(name="schema", node=Question)
@@ -164,7 +166,8 @@ def load_question(
 ) -> Question:
     """The question in a study.yaml, changed by overrides and checked.
 
-    Overrides are single keys, law=[...] and goal=...; without `again` the checks are skipped, for a file just written.
+    Overrides are single keys, law=[...], goal=... and schedule@target.schedule=...; without `again` the checks are
+    skipped, for a file just written.
 
     Raises ConfigError: the file is of another version, or an override selects another group or no key.
     """
@@ -289,10 +292,13 @@ def _word_problems(word: str, error: Exception) -> list[str]:
     ):
         return [unknown_choice(key, text, known)]
     if "Could not override" in str(error) and key in WORDS:
-        phase = "target" if key == "schedule" else "continual"
-        return [f"{word}: of which phase? Give {key}@{phase}.{key}={text}, or another phase in place of {phase}"]
+        return [_of_which_phase(word, key, text)]
     if "Could not append" in str(error):
         return [f"{word}: there is such a key; give it without +"]
+    section, _, group = key.rpartition(".")
+    if section and isinstance(value, str) and value in WORDS.get(group, {}):
+        pieces = f", or its pieces, like {PIECES}" if group == "schedule" else ""
+        return [f"{key}: {value!r}; allowed: {group}@{key}={value}{pieces}"]
     if not (override.is_delete() or selects_file(word)) and (lines := list(value_problems(key, value))):
         return lines
     if "Cannot merge" in str(error):
@@ -335,6 +341,12 @@ def _deletion_problem(key: str) -> str:
     return f"~{key}: cannot be deleted; leave it out for its default, or set it: {key}=..."
 
 
+def _of_which_phase(word: str, group: str, value: str) -> str:
+    """The question about a word that several phases take."""
+    phase = "target" if group == "schedule" else "continual"
+    return f"{word}: of which phase? Give {group}@{phase}.{group}={value}, or another phase in place of {phase}"
+
+
 def _override(stored: Any, word: str) -> None:
     """Change a stored question by one override, in place."""
     override = parsed(word)
@@ -345,6 +357,13 @@ def _override(stored: Any, word: str) -> None:
         OmegaConf.select(stored, section).pop(name, None)
         return
     key, value = override.key_or_group, override.value()
+    if key == "schedule" and override.package:
+        if value not in WORDS[key]:
+            raise ConfigError([unknown_choice(key, str(value), WORDS[key])])
+        if (section := type_of(override.package)) is None:
+            raise ConfigError([f"{override.package}: no such key{suggested_key(override.package)}"])
+        OmegaConf.update(stored, override.package, OmegaConf.merge(section, WORDS[key][str(value)]), merge=False)
+        return
     if key == "experiment":
         if value not in (known := groups()[key]):
             raise ConfigError([unknown_choice(key, str(value), known)])
@@ -356,9 +375,12 @@ def _override(stored: Any, word: str) -> None:
         if value not in (words := [*kinds()[key]]):
             raise ConfigError([unknown_choice(key, str(value), words)])
         key = f"{key}.kind"  # The word says nothing more, as for Hydra.
+    elif key == "schedule":
+        raise ConfigError([_of_which_phase(word, key, str(value))])
     elif key != "goal" and is_group(key):
-        problem = f"{key}: a group; an existing study takes law=[...], goal=... and single keys"
-        raise ConfigError([f"{problem}, like goal.tolerance=0.05"])
+        problem = f"{key}: a group; an existing study takes law=[...], goal=..., schedule@target.schedule=... and"
+        named = f"; {key}.name={value} asks about that model of the study" if key == "model" else ""
+        raise ConfigError([f"{problem} single keys, like goal.tolerance=0.05{named}"])
     OmegaConf.update(
         stored, key, goal_section(value) if key == "goal" else value, merge=True, force_add=override.is_force_add()
     )

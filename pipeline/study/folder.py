@@ -23,7 +23,7 @@ IMPORTED = "imported"
 """In place of the fingerprints of corpora and weights that are elsewhere, and of their paths."""
 
 
-KEPT = r"law=|law\.|goal=|goal\.|bootstrap=|confirm\.|design\.|large\.|target\.|general_from="
+KEPT = r"law=|law\.|goal=|goal\.|bootstrap=|confirm\.|design\.|large\.|(schedule@)?target\.|general_from="
 """How an override of fit, recommend or confirm begins that later commands about the study need too."""
 
 

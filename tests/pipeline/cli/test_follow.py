@@ -195,6 +195,13 @@ def test_a_table_says_at_which_ratio_its_run_is(study: Study, tmp_path: Path, ca
     assert json.loads(capsys.readouterr().out)["domain_ratio"] == RATIO
 
 
+def test_a_run_of_another_schedule_is_followed(study: Study, tmp_path: Path, capsys) -> None:
+    points = pd.read_json(table(tmp_path / "points.jsonl", 30), lines=True)
+    points.assign(learning_rate=2e-4).to_csv(tmp_path / "log.csv", index=False)
+    content, _ = followed(study, tmp_path / "log.csv", capsys, "schedule@target.schedule=constant", "model.name=model")
+    assert content["step"] == 30
+
+
 def test_a_run_outside_from_its_first_loss_on_may_be_another(study: Study, tmp_path: Path, capsys) -> None:
     log = table(tmp_path / "points.jsonl", 30, lambda corpus, step: 1.1 if step and corpus == "general" else 1.0)
     _, text = followed(study, log, capsys)

@@ -42,6 +42,23 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_an_existing_study_takes_a_word_of_the_schedule(stored: Path) -> None:
+    word = "schedule@target.schedule=wsd"
+    before, changed = load_question(stored), load_question(stored, [word])
+    assert changed.target.schedule == read_question([word]).target.schedule != before.target.schedule
+    assert changed.continual.schedule == before.continual.schedule, "of the runs that are there"
+    pieces = "target.schedule={pieces: [{shape: constant, start: 1.0}, {shape: linear, end: 0.1, share: 0.2}]}"
+    for word, line in (
+        ("schedule@target.schedule=wdd", r"schedule: 'wdd' does not exist; .*did you mean wsd\?"),
+        ("schedule@target.shedule=wsd", r"target\.shedule: no such key; did you mean target\.schedule\?"),
+        ("schedule=wsd", r"of which phase\? Give schedule@target\.schedule=wsd"),
+        ("target.schedule=wsd", f"'wsd'; allowed: schedule@target.schedule=wsd, or .*'{re.escape(pieces)}'$"),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            load_question(stored, [word])
+    assert len(load_question(stored, [pieces]).target.schedule.pieces) == 2
+
+
 def test_text_is_the_text_that_was_given(stored: Path) -> None:
     of = {f"text-{number}": text for number, text in enumerate(TEXTS)}
     words = [f"corpora.sources={{{name}: {{kind: files, path: a}}}}" for name in of]
