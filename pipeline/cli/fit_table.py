@@ -64,7 +64,8 @@ class TableFit:
     law: list[str] = field(default_factory=list)
     """Law to fit, or a list of them to choose from."""
     columns: dict[str, str] = field(default_factory=dict)
-    """Column that a law reads -> column of the file, which may be scaled: {D: tokens / 1e9, loss: log perplexity}."""
+    """Column that a law reads -> column of the file, number, or + - * / of such: {D: tokens / 1e9, r: 1 - domain_ratio,
+    loss: log perplexity}; r is of the row's own corpus."""
     corpus: str | None = None
     """Validation corpus to fit, a value of the column corpus; null: each one separately."""
     every: Count = 1
@@ -101,7 +102,7 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
     if len(table) > MANY_ROWS:
         minutes = f"a fit of more than {MANY_ROWS:,} rows may take minutes a law, and 1 GB a million rows"
         print_line(console, f"  {minutes}; every={settings.every * -(-len(table) // MANY_ROWS)} fits fewer of each run")
-    for line in assumptions(table, parts, settings.law, settings.unknown):
+    for line in assumptions(table, parts, settings.law, settings.unknown, settings.columns):
         print_line(console, f"  {line}")
     if line := perplexity_question(table["loss"], settings.columns.get("loss", "loss")):
         print_line(console, f"  {line}")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import codecs
 import functools
+import itertools
+import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from training.durable import FileError, regular
 UNITS = {
     "N": "billions of parameters",
     "D": "billions of tokens",
-    "r": "ratio of the corpus in the mixture, 0 to 1",
+    "r": "ratio of the row's own corpus in the mixture, 0 to 1",
     "rho": "ratio of the corpus in pre-training, 0 to 1",
     "loss": "nats per token (bits would go unnoticed)",
     "mixture": "ratio of the corpus in the training tokens, 0 to 1",
@@ -141,7 +144,7 @@ _STEPS, _POINTED = r"(?i)(.*[/_ ])?(steps?|iter(ation)?s?)", r"[1-9]\d{0,2}\.\d{
 """Names of columns of steps, and a step with a point that may stand between thousands."""
 _HIGH_LOSS = 20
 """Nats per token; a model that knows nothing has 12.4 with 250,000 tokens."""
-_SCALED = re.compile(r"(?P<column>.+?)\s*(?P<sign>[/*])\s*(?P<number>[-+.\deE]+)\s*$")
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
 def table_kind(path: Path) -> str | None:
@@ -192,27 +195,54 @@ def renamed(table: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.DataFra
     """
     new, notes, mistakes = {}, [], []
     for name, source in columns.items():
-        scaled = None if source in table.columns else _SCALED.fullmatch(source)
-        logarithm = None if source in table.columns else re.fullmatch(r"log (.+)", source)
-        column = scaled["column"] if scaled else logarithm[1] if logarithm else source
-        factor = pd.to_numeric(scaled["number"], errors="coerce") if scaled else 1.0
-        if column not in table.columns:
-            allowed = ", ".join(map(str, table.columns))
-            mistakes.append(f"columns.{name}: {column!r} is not in the file; allowed: {allowed}")
-        elif not np.isfinite(factor) or factor == 0:
-            allowed = f"a column, log COLUMN, or one over or times a number, like {column} / 1e9"
-            mistakes.append(f"columns.{name}: {source!r}; allowed: {allowed}")
-        elif (scaled or logarithm) and not pd.api.types.is_numeric_dtype(table[column]):
-            mistakes.append(f"columns.{name}: {column!r} holds text, which cannot be scaled")
-        else:
-            scales = {"/": table[column].div, "*": table[column].mul}
-            new[name] = scales[scaled["sign"]](factor) if scaled else table[column]
-            if logarithm:
-                new[name] = np.log(table[column].where(table[column] > 0))
+        try:
+            new[name] = table[source] if source in table.columns else _calculated(source, table)
             notes.append(f"{name} is {source}")
+        except ValueError as error:
+            mistakes.append(f"columns.{name}: {error}")
     if mistakes:
         raise ConfigError(mistakes)
     return table.assign(**new), notes
+
+
+def _calculated(source: str, table: pd.DataFrame) -> pd.Series | float:
+    """What `source`, arithmetic of columns and numbers, comes to. Raises ValueError for anything else."""
+    # Names are replaced first, since spaces and operators may be parts of them; the longest first.
+    names = sorted((name for name in map(str, table.columns) if re.search(r"[^-+*/().\d\s]", name)), key=len)[::-1]
+    of_names = rf"(?<![\w.])({'|'.join(map(re.escape, names))})(?!\w)"
+    known = {f"_column_{number}": name for number, name in enumerate(names)}
+    code = re.sub(of_names, lambda found: f"_column_{names.index(found[0])}", source) if names else source
+    allowed = f"{', '.join(map(str, table))}, log COLUMN, and + - * / ( ) of columns and numbers"
+
+    def value(node: ast.AST) -> Any:
+        match node:
+            case ast.Constant(value=float() | int() as number):
+                return np.float64(number)
+            case ast.Name(id=name):
+                column = known.get(name, name)
+                if column not in table:
+                    of = "" if column == source else f" of {source!r}"
+                    raise ValueError(f"{column!r}{of} is not in the file; allowed: {allowed}")
+                if not pd.api.types.is_numeric_dtype(table[column]):
+                    raise ValueError(f"{column!r} holds text, which cannot be scaled")
+                return table[column]
+            case ast.UnaryOp(op=ast.USub(), operand=of):
+                return -value(of)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](value(left), value(right))
+            case ast.Call(func=ast.Name(id="log"), args=[of], keywords=[]):
+                return np.log(value(of))
+        raise ValueError(f"{source!r}; allowed: {allowed}")
+
+    try:
+        tree = ast.parse(re.sub(r"\blog ([^\W\d]\w*)", r"log(\1)", code).strip(), mode="eval")
+        with np.errstate(all="ignore"):
+            result = value(tree.body)
+    except (SyntaxError, RecursionError, MemoryError, OverflowError):
+        raise ValueError(f"{source!r} is not in the file; allowed: {allowed}") from None
+    if not np.isfinite(result).any():
+        raise ValueError(f"{source!r} is a number in no row")
+    return result
 
 
 def perplexity_question(losses: pd.Series, source: str, keys: Mapping[str, str] | None = None) -> str:
@@ -221,7 +251,7 @@ def perplexity_question(losses: pd.Series, source: str, keys: Mapping[str, str] 
     `source` is the column of a table; of a log `keys` are its keys -> corpus.
     """
     source = " ".join(keys or ()) or source
-    if re.search(r"ppl|perplex", source.lower()) and not source.startswith("log "):
+    if re.search(r"ppl|perplex", source.lower()) and not re.match(r"log[ (]", source):
         reason = f"its column is {source}"
     elif losses.max() > _HIGH_LOSS:
         reason = f"{losses.max():.4g} is above {_HIGH_LOSS}, more than a model without training has"
@@ -279,16 +309,22 @@ def _suited(points: pd.DataFrame) -> list[str]:
 
 
 def assumptions(
-    points: pd.DataFrame, parts: Mapping[str, pd.DataFrame], laws: Iterable[str], unknown: Iterable[str]
+    points: pd.DataFrame,
+    parts: Mapping[str, pd.DataFrame],
+    laws: Iterable[str],
+    unknown: Iterable[str],
+    columns: Mapping[str, str],
 ) -> list[str]:
-    """A line for each assumption about the file."""
+    """A line for each assumption about the file, of which `columns` names what laws read."""
     of_laws = [mixture_columns(points) if LAWS[law].for_corpora else LAWS[law].columns for law in laws]
-    reads = [name for columns in of_laws for name in columns if name not in unknown]
+    reads = [name for of_law in of_laws for name in of_law if name not in unknown]
     lines = []
     for name in dict.fromkeys([*reads, "loss"]):
         values = np.concatenate([part[name].to_numpy(float) for part in parts.values()])
         between = f"{values.min():.4g} to {values.max():.4g}" if values.min() < values.max() else f"{values.min():.4g}"
         lines.append(f"{name}: {between}, taken as {UNITS.get(name.split('.')[0], 'it is')}")
+    if "run" in points and "r" in reads:
+        lines += _same_ratio(parts, columns.get("r", "r"))
     if "run" in points:
         lines.append(f"run: {points['run'].nunique()} runs; errors within a run are taken as correlated")
     else:
@@ -300,6 +336,19 @@ def assumptions(
     if unnamed := len(points) - sum(map(len, parts.values())):
         lines.append(f"corpus: empty or not selected in {unnamed} rows, which were left out")
     return lines
+
+
+def _same_ratio(parts: Mapping[str, pd.DataFrame], source: str) -> Iterator[str]:
+    """A warning of two corpora that have one r in each run, where of a mixture of both it is r and 1 - r."""
+    for one, other in itertools.combinations(parts, 2):
+        ratios = pd.DataFrame({name: parts[name].groupby("run")["r"].first() for name in (one, other)}).dropna()
+        if len(ratios) and (ratios[one] == ratios[other]).all() and (ratios[one] != 0.5).any():
+            given = f"corpus=NAME columns='{{r: 1 - {f'({source})' if re.search('[-+]', source) else source}}}'"
+            yield (
+                f"r: the same for {one} and {other} in each run; if these are mixed, of one of them it is 1 - r: fit "
+                f"that one by itself, {given}"
+            )
+            return
 
 
 def with_rates(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

@@ -58,7 +58,7 @@ It prints the loss at a quarter, a half and the end of the run that is asked abo
 
 points=FILE needs no study: a table of the losses of one model on one mixture, with D (billions of tokens) or tokens:
   tokens            how many tokens to predict the loss at, or a list: tokens=[1e9,1e10]
-  columns           name that is read -> column of the file, which may be scaled: columns='{{D: step * 0.0005}}'
+  columns           name that is read -> column of the file, or + - * / of columns: columns='{{D: step * 20 / 4410}}'
   corpus            validation corpus to read, a value of the column corpus; left out: each one separately
   law               laws of the average; left out: {", ".join(ONE_CURVE)}
 """

@@ -18,6 +18,7 @@ import fitting
 from pipeline.cli import fit_table
 from pipeline.cli.fit_table import TableFit, thinned
 from pipeline.cli.main import run
+from pipeline.cli.points_file import renamed
 from pipeline.question.messages import ConfigError
 from pipeline.question.overrides import key_and_value
 from tests.fitting.synthetic import TRUE, grid, measured
@@ -100,6 +101,32 @@ def test_each_corpus_has_its_own_fit_and_columns_may_be_scaled(raw: Path, tmp_pa
     assert "not known" in text
 
 
+def test_columns_are_calculated() -> None:
+    table = pd.DataFrame({"step": [441, 882], "r": [0.25, 0.5], "val loss": [1.0, 4.0], "train/loss": [2.0, 8.0]})
+    given = {
+        "step * 20 / 4410": [2, 4],
+        "1 - (r + 1) / 2": [0.375, 0.25],
+        "train/loss - val loss": [1, 4],
+        "log val loss / 2": [0, math.log(2)],
+        "-2 * r": [-0.5, -1],
+        "0.135": [0.135, 0.135],
+    }
+    for source, values in given.items():
+        assert renamed(table, {"D": source})[0]["D"].tolist() == pytest.approx(values)
+
+
+def test_a_ratio_that_is_not_of_the_own_corpus_is_noticed(raw: Path, capsys) -> None:
+    lines = printed(capsys, 0, f"points={raw}", "law=dcpt", RAW, "bootstrap=0")
+    assert (
+        "  r: the same for law and a/b in each run; if these are mixed, of one of them it is 1 - r: fit that one by "
+        "itself, corpus=NAME columns='{r: 1 - percent / 100}'"
+    ) in lines
+    lines = printed(capsys, 0, f"points={raw}", "law=chinchilla", RAW, "bootstrap=0")
+    assert not any(line.startswith("  r: the same") for line in lines)
+    lines = printed(capsys, 0, f"points={raw}", "law=dcpt", RAW, "bootstrap=0", "corpus=law")
+    assert not any(line.startswith("  r: the same") for line in lines)
+
+
 def test_what_was_left_out_and_what_is_missing_is_said(points: pd.DataFrame, tmp_path: Path, capsys) -> None:
     start = points.groupby("run").head(1).assign(D=0.0)
     path = tmp_path / "points.jsonl"
@@ -171,14 +198,17 @@ def test_fix_and_unknown_are_for_the_laws_that_have_them(points: pd.DataFrame, t
 
 
 def test_wrong_columns_are_told_all_at_once(raw: Path, capsys) -> None:
-    columns = "columns={N: parms, D: tokens / 0, loss: corpus * 2, r: step / x}"
+    columns = "columns={N: parms, D: tokens / 0, loss: corpus * 2, r: step / x, run: 'open(name)', k1: 'step ** 9'}"
     lines = printed(capsys, 2, f"points={raw}", "law=dcpt", columns)
     assert [line.split(";")[0] for line in lines] == [
         "columns.N: 'parms' is not in the file",
-        "columns.D: 'tokens / 0'",
+        "columns.D: 'tokens / 0' is a number in no row",
         "columns.loss: 'corpus' holds text, which cannot be scaled",
-        "columns.r: 'step / x' is not in the file",
+        "columns.r: 'x' of 'step / x' is not in the file",
+        "columns.run: 'open(name)'",
+        "columns.k1: 'step ** 9'",
     ]
+    assert lines[-1].endswith("percent, corpus, log COLUMN, and + - * / ( ) of columns and numbers")
     (line,) = printed(capsys, 2, f"points={raw}", "law=dcpt", RAW, "corpus=music")
     assert line == "corpus: 'music' is not in the file; allowed: law, a/b"
 
