@@ -1,10 +1,10 @@
 """A run that is trained for real: its losses beside the predicted ones, its end by them too, and ways to end it.
 
-The end is the predicted one times exp(w m): m is the mean log error of the last third of its losses, and w, the part of
-its steps that it has come, raised to `TRUST`. The interval is that of a prediction from here on
-(`fitting.uncertainty.horizon`: its steps over those so far), where that is narrower than the one before. Where the last
-loss is outside its interval the laws are refuted: w is 1, and the interval reaches to the last loss. Fitting the laws
-anew with the run's losses among the points was worse (docs/negative-results.md).
+The end is the predicted one times exp(e): e is the log error of the last loss. Its interval is that of a prediction
+from here on (`fitting.uncertainty.horizon`: its steps over those so far), wider by log(steps / steps so far) times
+`LEVEL` e and times `DRIFT` the slope of the errors in the logarithm of the steps; it is no wider than the one before,
+unless the last loss is outside its own: the laws are refuted then. Chosen on the runs of docs/results that no fit had
+(docs/negative-results.md, where fitting the laws anew with the run's losses among the points was worse too).
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from pipeline.question.messages import StudyError
 from pipeline.study.number_format import percent
 from pipeline.study.target import Target
 
-TRUST = 3
-"""Power of the part of the run by which its own errors count: half-way they say little of the end, since the laws were
-fitted to runs that end there. Chosen on the confirmation runs of seven kept studies."""
+LEVEL = 0.5
+"""Half-width that an error of one adds over a step of one in log steps."""
+DRIFT = 2.0
+"""The same of a slope of one of the errors in log steps."""
+RECENT = 1 / 3
+"""Part of the steps so far from which on errors count for that slope."""
 SAME_TEXT = 0.1
 """Relative difference of the loss before the run up to which another sample of the same text is measured."""
 GRID = np.linspace(0.0, 1.0, 101)
@@ -120,17 +123,18 @@ class FollowedRun:
         if known.empty:
             return curve
         errors = np.log((known["loss"] / known["predicted"]).to_numpy(float))
-        last, refuted = known.iloc[-1], self.is_refuted(corpus)
-        trusted = 1.0 if refuted else min(self.step / self.target.steps, 1.0) ** TRUST
-        factor = np.exp(trusted * errors[-max(len(errors) // 3, 1) :].mean())
+        log_steps = np.log(known["step"].to_numpy(float))
+        recent = log_steps >= log_steps[-1] + np.log(RECENT)
+        drift = np.polyfit(log_steps[recent], errors[recent], 1)[0] if recent.sum() > 2 else 0.0
         ahead = np.maximum(curve["step"].to_numpy() / self.step, 1.0)
         half = half_width(ahead, fit.growth or (), fit.metrics["log_rmse"], fit.spread.law)
-        low, high = (np.log(curve[side] / curve["predicted"]) for side in ("low", "high"))
-        predicted = curve["predicted"] * factor
-        low, high = predicted * np.exp(np.maximum(low, -half)), predicted * np.exp(np.minimum(high, half))
-        if refuted:
-            low, high = (np.minimum(low, last["loss"] * np.exp(-half)), np.maximum(high, last["loss"] * np.exp(half)))
-        return curve.assign(predicted=predicted, low=low, high=high)
+        half = np.hypot(half, np.log(ahead) * np.hypot(LEVEL * errors[-1], DRIFT * drift))
+        down = up = half
+        if not self.is_refuted(corpus):
+            down = np.minimum(half, np.log(curve["predicted"] / curve["low"]))
+            up = np.minimum(half, np.log(curve["high"] / curve["predicted"]))
+        predicted = curve["predicted"] * np.exp(errors[-1])
+        return curve.assign(predicted=predicted, low=predicted * np.exp(-down), high=predicted * np.exp(up))
 
     def endings(self, exceeds: bool) -> Iterator[Ending | str]:
         """Other ways to end the run with the general loss within the tolerance; a sentence where the laws know none.

@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from math import exp, log
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,29 @@ def test_a_run_as_predicted_stays_in_its_interval(study: Study, tmp_path: Path, 
     for of in followed(study, table(tmp_path / "points.jsonl", 30).parent, capsys)[0]["corpora"].values():
         now, before = (of[name]["high"] / of[name]["low"] for name in ("end", "predicted_end"))
         assert now < before
+
+
+def test_the_end_is_moved_by_the_last_error_and_its_interval_reaches_where_the_errors_go(
+    study: Study, tmp_path: Path, capsys
+) -> None:
+    def end(error, until: int = 30) -> dict[str, float]:
+        path = table(tmp_path / f"{until}.jsonl", until, lambda _, step: exp(error(step)) if step else 1.0)
+        return followed(study, path, capsys)[0]["corpora"]["domain"]["end"]
+
+    def width(of: dict[str, float]) -> float:
+        return log(of["high"] / of["low"])
+
+    as_predicted, above = end(lambda _: 0.0), end(lambda _: 0.012)
+    assert log(above["loss"] / as_predicted["loss"]) == pytest.approx(0.012, abs=1e-6)
+    assert width(as_predicted) < width(above)
+    # An error that grows with the logarithm of the steps.
+    growing = end(lambda step: 0.012 * log(step / 10) / log(3))
+    assert log(growing["loss"] / above["loss"]) == pytest.approx(0.0, abs=1e-6)
+    assert width(above) < width(growing)
+    at_end = losses(RATIO, 40)["domain"] * exp(0.012 * log(4) / log(3))
+    assert growing["low"] < at_end < growing["high"]
+    # What was measured at the end is the end.
+    assert end(lambda _: 0.012, until=40)["loss"] == pytest.approx(losses(RATIO, 40)["domain"] * exp(0.012), rel=1e-6)
 
 
 def test_a_run_that_leaves_its_interval_is_told_from_which_step_on(study: Study, tmp_path: Path, capsys) -> None:
