@@ -260,12 +260,15 @@ def _predict_table(words: Sequence[str], console: Console, print_json: Callable[
         raise ConfigError([f"{settings.points}: several values of {', '.join(several)}; allowed: {allowed}"])
     if "loss" in table and (line := perplexity_question(table["loss"], settings.columns.get("loss", "loss"))):
         raise ConfigError([line])
+    goes_on = "laws of tokens alone take the curve to go on as it began"
     if rate := next((name for name in ("lr", "learning_rate") if name in table), None):
         ends = f"{table[rate].iloc[0]:g} in the first row, {table[rate].iloc[-1]:g} in the last"
         notes.append(
-            f"{rate}: not used ({ends}), since laws of tokens alone take the curve to go on as it began; a law that "
-            f"reads learning rates is fitted by cptlaw fit points={settings.points} law=annealing"
+            f"{rate}: not used ({ends}), since {goes_on}; a law that reads learning rates is fitted by cptlaw fit "
+            f"points={settings.points} law=annealing"
         )
+    else:
+        notes.append(f"learning_rate: no such column; {goes_on}, so they miss what a decay of the rate brings")
     rows = []
     for corpus, points in by_corpus(table, settings.corpus).items():
         fitted = average(points.assign(run=0), laws)

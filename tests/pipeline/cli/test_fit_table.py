@@ -282,6 +282,12 @@ def test_the_losses_of_one_run_are_predicted_beyond_it(curve: Path, capsys) -> N
     said = " ".join(said.split())
     assert f"lr: not used ({first:g} in the first row, {last:g} in the last), since laws of tokens alone" in said
     assert f"cptlaw fit points={curve} law=annealing" in said
+    pd.read_csv(curve).drop(columns="lr").to_csv(without := curve.with_name("without.csv"), index=False)
+    assert run(["predict", f"points={without}", "tokens=3e9"]) == 0
+    no_rate = (
+        "learning_rate: no such column; laws of tokens alone take the curve to go on as it began, so they miss what"
+    )
+    assert no_rate in " ".join(capsys.readouterr().out.split())
     content = json.loads(out)
     for row, step in zip(content["losses"], (6000, 30000), strict=True):
         assert row["horizon"] == pytest.approx(step / 3000)
