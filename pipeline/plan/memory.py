@@ -100,7 +100,9 @@ def _line(question: Question, model: str, spec: RunSpec) -> str:
     line = f"{model}: {how}: {taken / 1e9:.1f} GB a process ({parts})"
     if fit.fits:
         return f"{line}, to fit in {limit / 1e9:.1f} GB"
-    return f"launcher.device_memory: {limit / 1e9:.1f} GB a process is too little for {line}; {_remedy(question, spec)}"
+    of = f"memory of {'a GPU' if on_gpu(question) else 'this machine'}"
+    of = "launcher.device_memory" if question.launcher.device_memory else of
+    return f"{of}: {limit / 1e9:.1f} GB a process is too little for {line}; {_remedy(question, spec)}"
 
 
 def _remedy(question: Question, spec: RunSpec) -> str:

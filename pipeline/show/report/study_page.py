@@ -127,7 +127,11 @@ def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, 
 
 def _warnings(evidence: Evidence) -> list[str]:
     """What limits the answer, in the order of its weight."""
-    warnings = [*evidence.recommendation.warnings] if evidence.recommendation else []
+    measured = "; a confirmation run measured there" if evidence.answered else ""
+    warnings = [
+        line + measured if "beyond the points" in line else line
+        for line in (evidence.recommendation.warnings if evidence.recommendation else [])
+    ]
     laws: dict[tuple[str, ...], list[str]] = {}
     for law, of_corpus in evidence.fits.items():
         for line in dict.fromkeys(line for fit in of_corpus.values() for line in fit.warnings):

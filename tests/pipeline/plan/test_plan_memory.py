@@ -142,6 +142,12 @@ def test_what_is_proposed_fits(memory: int, remedy: str) -> None:
     assert all_fit(*_large(*words, "launcher.workers=1")) == (memory == 60)
 
 
+def test_memory_that_was_not_given_is_named_as_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.plan.processes._main_memory", lambda: 30e9)
+    (line,) = memory_lines(*_large())
+    assert line.startswith("memory of this machine: 15.0 GB a process is too little for qwen2.5-1.5b: ")
+
+
 def test_nothing_is_trained_that_does_not_fit(tmp_path: Path) -> None:
     question, study, plan = planned(tmp_path, *ONE_MODEL, "launcher.device_memory=0.9")
     study.write_plan(plan)

@@ -320,7 +320,11 @@ def _drop_a_model_from_the_plan(study):
             ["does not confirm", "What would tell: cptlaw refine", "Binding constraint, by the prediction alone"],
             ["Binding constraint: "],
         ),
-        (_warn_often, ["8 times", "more warnings", "7 times"], ["5 more warnings"]),
+        (
+            _warn_often,
+            ["8 times; a confirmation run measured there", "more warnings", "7 times"],
+            ["5 more warnings"],
+        ),
         (_drop_a_model_from_the_plan, ["qwen2-0.15m"], ["qwen2-0.05m"]),
     ],
 )
