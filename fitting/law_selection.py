@@ -220,8 +220,9 @@ def advise(tried: pd.DataFrame) -> list[str]:
 
     Laws are compared run by run on the points that both predicted: the difference of their mean errors, with its
     standard error over the runs. Within that, or where it prints as 0.00%, it is a tie, and the law with fewer
-    parameters is named; of fewer than FEWEST_RUNS there is no ranking. Laws that could not be fitted are listed. Of
-    `tried`, the columns law, by, split, row, run and relative_error are read.
+    parameters is named; of fewer than FEWEST_RUNS there is no ranking. Laws that could not be fitted are listed, and
+    those that err by more than the mean of the held-out losses would. Of `tried`, the columns law, by, split, row, run,
+    measured and relative_error are read.
     """
     reasons: list[tuple[str, str, str]] = tried.attrs.get("reasons", [])
     known = {law: len(LAWS[law].parameters) for law in tried["law"].unique() if law in LAWS}
@@ -231,7 +232,7 @@ def advise(tried: pd.DataFrame) -> list[str]:
         failed = {law: reason for law, split, reason in reversed(reasons) if split == by}
         errors = errors_by_run(tried, by)
         whole = (f"; {law} could not be judged: {reason}" for law, reason in failed.items() if law not in errors)
-        lines.append(f"{by} ({PREDICTED[by]}): {_verdict(errors, parameters)}" + "".join(whole))
+        lines.append(f"{by} ({PREDICTED[by]}): {_verdict(errors, parameters)}{_useless(tried, by)}{''.join(whole)}")
     return lines
 
 
@@ -260,6 +261,16 @@ def shared_points(points: pd.DataFrame, laws: Iterable[Law]) -> pd.DataFrame:
     if "run" not in points.columns:
         points = points.assign(run=np.arange(len(points)))
     return points.loc[usable]
+
+
+def _useless(tried: pd.DataFrame, by: str) -> str:
+    """The remark on laws that miss held-out losses by more than their mean would; "" where there are none."""
+    rows, errors = tried[tried["by"] == by], errors_by_run(tried, by).mean()
+    losses = rows.drop_duplicates(["split", "row", "run"])["measured"]
+    spread = float((losses / losses.mean() - 1).abs().mean())
+    useless = [f"{law} ({error_percent(error)})" for law, error in errors.items() if error > spread]
+    than = f"more than those losses differ from their mean, {error_percent(spread)}: not to be used for this"
+    return f"; {', '.join(useless)}: {than}" if useless else ""
 
 
 def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:

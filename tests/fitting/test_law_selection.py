@@ -61,7 +61,7 @@ def test_advice_names_the_law_the_number_and_what_could_not_be_fitted(tried):
 
 def table(errors: dict) -> pd.DataFrame:
     rows = [
-        {"law": law, "by": "size", "split": "N = 1", "row": run, "run": run, "relative_error": error}
+        {"law": law, "by": "size", "split": "N = 1", "row": run, "run": run, "measured": run, "relative_error": error}
         for law, own in errors.items()
         for run, error in enumerate(own)
     ]
@@ -97,6 +97,14 @@ VERDICTS = {
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_what_is_said_of_laws_by_their_errors(verdict: str):
     assert fitting.advise(table(VERDICTS[verdict])) == [f"size (a larger size): {verdict}"]
+
+
+def test_a_law_is_named_that_errs_by_more_than_the_mean_of_the_losses_would():
+    tried = table({"dcpt": [0.01, 0.02, 0.01], "dcpt-l1": [0.2, 0.3, 0.1], "power": [2.0, 1.5, 1.0]})
+    (line,) = fitting.advise(tried.assign(measured=tried["row"].map({0: 2.0, 1: 4.0, 2: 3.0})))
+    assert line.endswith(
+        "; power (150.00%): more than those losses differ from their mean, 22.22%: not to be used for this"
+    )
 
 
 def test_all_laws_are_fitted_to_the_same_points():
