@@ -1,7 +1,8 @@
 """Whether a study's folder holds what each step makes, of the question and the runs as they are now."""
 
+from pipeline.goals.ratio.confirm import import_remedy
 from pipeline.goals.registry import goal_of
-from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.study.artifacts import Confirmation, Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context
 from pipeline.study.fitted_points import are_all_fitted
@@ -68,3 +69,14 @@ def not_collected(context: Context) -> list[PlannedRun]:
     ended = ended_points(study, plan)
     collected = read_points(study)["run"].value_counts() if (study.folder / "points.parquet").exists() else {}
     return [run for run in plan if run.name not in ended or ended[run.name] != collected.get(run.name, 0)]
+
+
+def confirming_import(context: Context) -> str:
+    """Which run made elsewhere is still to be imported to confirm the answer; empty: none."""
+    many = context.question.goal_kind.many_domains
+    return "" if many else import_remedy(context, read_if_there(Recommendation, context.study))
+
+
+def confirm_remedy(context: Context, again: bool = False) -> str:
+    """What to do to confirm the answer, in words."""
+    return confirming_import(context) or f"run cptlaw confirm{' again' * again}"

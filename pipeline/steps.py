@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from pipeline.done import (
+    confirming_import,
     has_trained,
     is_answer_confirmed,
     is_answered,
@@ -277,9 +278,8 @@ def step_after(verb: str, context: Context) -> str:
     if verb == "plan" and not (context.is_prepared and context.known_precision):
         return "prepare"
     # What a verb was given too early or is out of date comes before what follows on it.
-    answers = (
-        [] if context.question.goal_kind.many_domains or not context.plan else ["train", "collect", "fit", "confirm"]
-    )
+    many = context.question.goal_kind.many_domains
+    answers = [] if many or not context.plan else ["train", "collect", "fit", "confirm"]
     # Who fits is shown the answer, though rounds of runs have made one already.
     shown = "recommend" if verb == "fit" else ""
     done = {"train": has_trained, "report": lambda context: is_reported(context.study)}
@@ -290,7 +290,7 @@ def step_after(verb: str, context: Context) -> str:
 
 
 def next_command(verb: str, context: Context, when_done: Sequence[str]) -> list[str]:
-    """The command to give after a verb, verb and words; `when_done`: where no step is left.
+    """The command to give after a verb, verb and words; `when_done`: where no step is left to take here.
 
     Where the answer is not known it is the one that `Conclusion.remedy` names first. A rehearsal, whose answer says
     nothing, takes its steps all the same.
@@ -300,6 +300,7 @@ def next_command(verb: str, context: Context, when_done: Sequence[str]) -> list[
     # What comes before the confirmation may give the answer yet.
     if step in ("confirm", "report", "") and not known and (command := conclusion_of(context).command):
         return [*command]
+    step = "" if step == "confirm" and confirming_import(context) else step
     return [step, str(context.study.folder)] if step else [*when_done]
 
 

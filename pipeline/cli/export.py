@@ -21,7 +21,7 @@ from pipeline.goals.registry import goal_of, question_of_study
 from pipeline.question.data import below
 from pipeline.question.messages import ConfigError, nearest, studies_beside
 from pipeline.question.schema import Question
-from pipeline.study.folder import study_of
+from pipeline.study.folder import IMPORTED, study_of
 from training.corpora.locations import is_url
 from training.durable import write_whole
 from training.run import Exit
@@ -109,9 +109,13 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     command = FORMATS[name].command.format(file=shlex.quote(str(output or "FILE")), devices=plan.devices)
     gpus = f"{plan.devices} GPU{'s' * (plan.devices > 1)}"
     line = f"{command}, on {gpus}, where the text and the model are under the paths in that file"
-    if name in SAVES_DIRECTORIES:
-        of_ratio = "" if ratio is None else f" domain_ratio={ratio}"
-        line += f"; cptlaw follow {shlex.quote(folders[0])}{of_ratio} checkpoints=FOLDER compares what it saves"
+    follow = shlex.join(["cptlaw", "follow", folders[0], *([] if ratio is None else [f"domain_ratio={ratio}"])])
+    if question.model.path == IMPORTED:
+        # Without its text no checkpoint can be measured.
+        bring = f", cptlaw import LOG name={question.name} studies={question.studies} role=confirm keeps its losses"
+        line += f"; {follow} LOG compares its log{bring if ratio is None and not plan.unknown else ''}"
+    elif name in SAVES_DIRECTORIES:
+        line += f"; {follow} checkpoints=FOLDER compares what it saves"
     if not plan.unknown and any(fact.endswith(CONFIRM_AGAIN) for fact in plan.facts):
         line = f"cptlaw confirm {shlex.quote(folders[0])}; or, unconfirmed, {line}"
     if not output and (unread or apart or name == "llama-factory"):

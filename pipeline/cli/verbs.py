@@ -18,7 +18,7 @@ from pipeline.cli.json_output import described_runs, json_of
 from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import EXPORT, HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys, text_keys
-from pipeline.done import has_trained, is_answered, open_runs
+from pipeline.done import confirming_import, has_trained, is_answered, open_runs
 from pipeline.goals.registry import goal_of, question_of_study, read_question, refused_by_plan
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
@@ -137,7 +137,9 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
                     return
                 command = ["plan", *real]
     console.print(f"next: cptlaw {shlex.join(command)}", soft_wrap=True)
-    if command[0] == "export" and is_followed(context.study, question):
+    if command[0] == "export" and (line := confirming_import(context)):
+        console.print(f"then: {line}", highlight=False, soft_wrap=True)
+    elif command[0] == "export" and is_followed(context.study, question):
         console.print(f"then: cptlaw follow {shlex.quote(folder)} LOG, the log of that run as it grows", soft_wrap=True)
 
 

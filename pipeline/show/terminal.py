@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
+from pipeline.done import confirm_remedy
 from pipeline.goals.goal import FitSummary, PlanNotes
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.show.conclusion import conclusion_of
@@ -63,7 +64,7 @@ def answer_items(context: Context) -> list[Table | str]:
         note = confirmation.outcome.sentence
     if confirmation is not None and not confirmation.is_of(content, question.corpora.domain):
         of = "an earlier fit" if confirmation.is_of_earlier_fit(content, question.corpora.domain) else "another answer"
-        rows, note = [], f"The confirmation runs are of {of}: run cptlaw confirm again."
+        rows, note = [], f"The confirmation runs are of {of}: {confirm_remedy(context, again=True)}."
     binding = content.binding if known.is_known else f"by the prediction {content.binding}"
     table = answer_table(f"{title}; {binding}", content, rows, dict.fromkeys(content.law, ""), note)
     return [known.lines[0], table, *known.lines[1:]]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.done import confirming_import
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.registry import goal_of
 from pipeline.plan.prepared_corpora import sources_of
@@ -252,7 +253,8 @@ def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[
         lines += _keeps(made.outcome)
     elif made:
         earlier = made.is_of_earlier_fit(answer, context.question.corpora.domain)
-        lines.append(f"confirmation: of {'an earlier fit' if earlier else 'another answer'}; {CONFIRM_AGAIN}")
+        of = "an earlier fit" if earlier else "another answer"
+        lines.append(f"confirmation: of {of}; {confirming_import(context) or CONFIRM_AGAIN}")
     return [*known.lines, *lines, *_precision(context), *(f"warning: {line}" for line in answer.warnings)]
 
 

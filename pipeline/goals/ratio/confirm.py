@@ -29,7 +29,7 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Interval, MeasuredPlace, Outcome, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.fits import with_average
-from pipeline.study.folder import PlannedRun, StudyError
+from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
 from pipeline.study.number_format import percent
 from pipeline.study.status import ended_points
 from pipeline.study.target import find_target
@@ -37,6 +37,8 @@ from training.schedule import learning_rates
 
 CONFIRMED, NEARBY = "confirmed", "confirmed within its interval"
 NOT_CONFIRMED, UNDETERMINED = "not confirmed", "not determined"
+SAME = 5e-4
+"""Difference of two domain ratios up to which they are the same."""
 NEAR = 0.02
 """Difference of two domain ratios up to which a run at one is held against the prediction for the other."""
 
@@ -62,10 +64,7 @@ def imported_runs(context: Context, recommendation: Recommendation) -> list[Plan
     assert recommendation.mixture is not None
     ratio = recommendation.mixture[domain]
     if not runs:
-        raise StudyError(
-            f"{study.folder}: no run to confirm with; cptlaw export {study.folder} writes the recommended one for your "
-            f"trainer (domain_ratio={ratio:.3f}); then cptlaw import LOG name={study.folder.name} role=confirm ..."
-        )
+        raise StudyError(f"{study.folder}: no run to confirm with; {import_remedy(context, recommendation)}")
     recommended = pieces(question.target_phase)
     for run in runs:
         spec = run.spec
@@ -77,6 +76,24 @@ def imported_runs(context: Context, recommendation: Recommendation) -> list[Plan
             tokens = f"{spec.tokens_per_step:,}, recommended {question.tokens_per_step():,}"
             raise StudyError(f"{run.name}: tokens_per_step={tokens}")
     return sorted(runs, key=lambda run: abs(float(Fraction(run.spec.mixture[domain])) - ratio))
+
+
+def import_remedy(context: Context, answer: Recommendation | None) -> str:
+    """Which run would confirm the answer to runs made elsewhere, and how it comes here; empty: it is there.
+
+    Empty too for a study that trains its own, and without an answer.
+    """
+    domain, mixture = context.question.corpora.domain, answer.mixture if answer else None
+    if not answer or not mixture or not any(run.imported for run in context.plan):
+        return ""
+    asked = answer.target.model, answer.target.steps
+    for run in (run for run in context.plan if run.role == "confirm"):
+        ratio = float(Fraction(run.spec.mixture[domain]))
+        if abs(ratio - mixture[domain]) < SAME and (run.model, run.spec.steps) == asked:
+            return ""
+    place = f"domain_ratio={mixture[domain]:.3f}, {answer.target.steps:,} steps"
+    bring = f"cptlaw import LOG name={context.question.name} studies={context.question.studies} role=confirm"
+    return f"train the recommended run ({place}), which cptlaw export {context.study.folder} writes, then {bring}"
 
 
 def ratios(question: Question, recommendation: Recommendation) -> list[float]:
@@ -169,10 +186,20 @@ def compare(
     known = sum(ended_points(study, context.plan).values())
     judged = outcome(question, recommendation, rows)
     before = next(row.before for row in rows if row.corpus == judged.corpus)
-    judged = replace(judged, sentence=" ".join([judged.sentence, *_not_counted(context, runs, judged, before)]))
+    others = [*_other_run(context, runs[0], recommendation), *_not_counted(context, runs, judged, before)]
+    judged = replace(judged, sentence=" ".join([judged.sentence, *others]))
     confirmation = Confirmation(0.9, rows, judged, known, recommendation.identity)
     confirmation.write(study)
     return confirmation
+
+
+def _other_run(context: Context, run: PlannedRun, answer: Recommendation) -> Iterator[str]:
+    """That a run made elsewhere is not the recommended one, and what to do, a sentence."""
+    if remedy := import_remedy(context, answer):
+        domain = context.question.corpora.domain
+        own = f"{percent(float(Fraction(run.spec.mixture[domain])))} {domain}, {run.spec.steps:,} steps"
+        recommended = f"{percent((answer.mixture or {})[domain])} {domain}, {answer.target.steps:,} steps"
+        yield f"This run is at {own}, the answer is {recommended}: {remedy}."
 
 
 def _ends(points: pd.DataFrame, runs: Sequence[PlannedRun], corpus: str) -> pd.DataFrame:
@@ -248,8 +275,8 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
     elif len(deciding) > 1:
         parts.append(_not_enclosed(increases > tolerance))
     else:
-        parts.append("nothing was run beside this ratio: set confirm.around")
-    judged = _judged(outcome, verdict, parts)
+        parts.append(f"nothing was run beside this ratio: {_more(question, 'set confirm.around', 'beside it')}")
+    judged = _judged(question, outcome, verdict, parts)
     return replace(judged, tolerance=tolerance, loss_increase=_interval(increase), crossing=met and _interval(met))
 
 
@@ -298,7 +325,7 @@ def minimum_outcome(
     ]
     sd = None if np.isnan(measured.sd) else measured.sd
     numbers = {"difference": _interval(difference), "other": measured.other, "sd": sd}
-    return replace(_judged(outcome, verdict, parts), among_best=list(measured.among_best), **numbers)
+    return replace(_judged(question, outcome, verdict, parts), among_best=list(measured.among_best), **numbers)
 
 
 def _deciding(
@@ -310,7 +337,9 @@ def _deciding(
     at = next(number for number, row in enumerate(deciding) if row.run == rows[0].run)
     names = [field.name for field in fields(MeasuredPlace)]
     places = [MeasuredPlace(**{name: getattr(row, name) for name in names}) for row in deciding]
-    undetermined = "Nothing was run beside the recommended place: set confirm.around."
+    undetermined = (
+        f"Nothing was run beside the recommended place: {_more(question, 'set confirm.around', 'beside it')}."
+    )
     outcome = Outcome(question.goal.kind, corpus, len(deciding[at].seeds), at, places, UNDETERMINED, undetermined)
     return outcome, deciding
 
@@ -321,8 +350,15 @@ def _seeds_in_common(rows: Sequence[ConfirmationRow]) -> np.ndarray:
     return np.array([row.seeds[:least] for row in rows])
 
 
-def _judged(outcome: Outcome, verdict: str, parts: list[str]) -> Outcome:
-    noise = "One seed, so its noise is not known: confirm.seeds=3 gives intervals."
+def _more(question: Question, key: str, runs: str) -> str:
+    """How more confirmation runs come about: by a key, or imported where none are trained."""
+    return f"import runs {runs} with role=confirm" if question.model.path == IMPORTED else key
+
+
+def _judged(question: Question, outcome: Outcome, verdict: str, parts: list[str]) -> Outcome:
+    noise = (
+        f"One seed, so its noise is not known: {_more(question, 'confirm.seeds=3 gives intervals', 'of other seeds')}."
+    )
     seeds = f"{outcome.seeds} seeds." if outcome.seeds > 1 else noise
     return replace(outcome, verdict=verdict, sentence=f"{'; '.join(parts)}. {seeds}")
 

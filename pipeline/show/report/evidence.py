@@ -10,6 +10,7 @@ import pandas as pd
 
 from fitting import LAWS, Fit, LawAverage, PointsError, with_areas
 from fitting.law_average import AVERAGE, LEAST_LOSS
+from pipeline.done import confirm_remedy
 from pipeline.goals.active.history import DesignRound, read_rounds
 from pipeline.goals.registry import goal_of
 from pipeline.plan.cost import Cost, costs
@@ -182,9 +183,10 @@ class Evidence:
         elif self.recommendation is None:
             lines.append("The recommendation is of another question: run cptlaw recommend again.")
         if self._any_confirmation is None:
-            lines.append("The answer is not confirmed yet: run cptlaw confirm.")
+            lines.append(f"The answer is not confirmed yet: {confirm_remedy(self.context)}.")
         elif self.confirmation is None and self.recommendation is not None:
-            lines.append("The confirmation runs are of another domain ratio or question: run cptlaw confirm again.")
+            again = confirm_remedy(self.context, again=True)
+            lines.append(f"The confirmation runs are of another domain ratio or question: {again}.")
         return lines
 
     @property

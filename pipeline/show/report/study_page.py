@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from pipeline.done import confirm_remedy
 from pipeline.goals.ratio.answer_warnings import by_weight
 from pipeline.goals.registry import goal_of
 from pipeline.question.phases import pieces
@@ -36,6 +37,7 @@ def study_page(evidence: Evidence) -> str:
         held_out=held_out_table(evidence),
         parameters=parameter_tables(evidence),
         warnings=_warnings(evidence),
+        remedy=confirm_remedy(evidence.context),
         **{figure.__name__: figure(evidence) for figure in figures}, **record(evidence),
     )  # fmt: skip
 

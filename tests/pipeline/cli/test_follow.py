@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from pipeline.goals.registry import question_of_study
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.folder import Study
+from pipeline.study.number_format import percent
 from tests.pipeline.cli.trainer_logs import BEFORE, FACTS, LOSS_BEFORE, STEPS, facts_file, losses, trainer_state
 from tests.pipeline.small import refused, wait_until
 from training.schedule import Piece, learning_rates
@@ -252,8 +254,14 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
         losses((answer.mixture or {})["domain"], 40)["domain"], rel=0.02
     )
     assert run(["recommend", str(study.folder)]) == 0
-    assert "import more runs" in capsys.readouterr().out
-    assert "no run to confirm with; cptlaw export" in refused(["confirm", str(study.folder)], capsys, 3)
+    said, ratio = capsys.readouterr().out, (answer.mixture or {})["domain"]
+    assert "import more runs" in said
+    remedy = (
+        f"train the recommended run (domain_ratio={ratio:.3f}, 40 steps), which cptlaw export {study.folder} writes"
+    )
+    assert f"next: cptlaw export {study.folder} format=trl" in said
+    assert f"then: {remedy}, then cptlaw import LOG name=made studies={tmp_path} role=confirm" in said
+    assert f"no run to confirm with; {remedy}" in refused(["confirm", str(study.folder)], capsys, 3)
 
     error = refused(["confirm", str(study.folder), "goal.tolerance=0.5"], capsys, 3)
     assert "answers goal.tolerance=0.015, but goal.tolerance=0.5 is asked; give goal.tolerance=0.015 to have" in error
@@ -265,6 +273,7 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     said = capsys.readouterr()
     assert "max_length: 256" in said.out
     assert "optimizer and precision of the imported runs" in said.err
+    assert f"; cptlaw follow {study.folder} LOG compares its log, cptlaw import LOG name=made" in said.err
 
     near, other = (trainer_state(tmp_path / f"own-{ratio}", ratio) for ratio in (0.65, 0.8))
     (tmp_path / "own.yaml").write_text(
@@ -274,12 +283,31 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     assert points.groupby("role")["run"].nunique().to_dict() == {"confirm": 2, "fit": 4}
     assert question_of_study(study.folder, []).mixture.domain_ratio == [0.0, 0.3, 0.6, 0.9]
     assert run(["confirm", str(study.folder)]) == 0
-    rows = Confirmation.read(study).confirmations
+    assert "next: cptlaw report" in capsys.readouterr().out
+    made = Confirmation.read(study)
+    assert f"This run is at 65% domain, 40 steps, the answer is {percent(ratio)} domain, 40 steps: {remedy}" in (
+        made.outcome.sentence
+    )
+    assert not re.search(r"confirm\.(seeds|around)", made.outcome.sentence)
+    assert run(["report", str(study.folder)]) == 0
+    assert f"next: cptlaw export {study.folder}" in capsys.readouterr().out, "not confirm again"
+    assert f"The confirmation runs are of another domain ratio or question: {remedy}" in (
+        (study.folder / "report.html").read_text()
+    )
+    rows = made.confirmations
     measured = {(row.domain_ratio, row.corpus): row.measured for row in rows}
     wanted = {(r, corpus): loss for r in (0.65, 0.8) for corpus, loss in losses(r, 40).items()}
     assert measured == pytest.approx(wanted, rel=1e-12)
     assert rows[0].domain_ratio == 0.65, "the one nearest to the answer is judged"
     assert all(abs(row.relative_error) < 0.01 for row in rows)
+
+    exact = trainer_state(tmp_path / "exact", ratio)
+    imported(exact, given=[f"domain_ratio={ratio}", "role=confirm"])
+    for verb in ("confirm", "report"):
+        assert run([verb, str(study.folder)]) == 0
+    said = capsys.readouterr().out
+    assert "then: train" not in said
+    assert "This run is at" not in said
 
     slow = trainer_state(tmp_path / "slow", 0.65, peak=1e-4)
     imported(slow, given=["domain_ratio=0.65", "role=confirm", "peak=1e-4"])
