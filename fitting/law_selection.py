@@ -56,7 +56,7 @@ def try_out(
     if unknown := [split for split in by if split not in SPLITS]:
         raise PointsError(f"cannot hold out by {unknown[0]!r}: there are {', '.join(SPLITS)}")
     points = shared_points(points, named.values())
-    own = own_options(points, named, options)
+    own = own_options(points, named, options, schedules)
     parts, reasons = [], []
     for split in by:
         for law in named:
@@ -100,7 +100,7 @@ def compare(
         tried = try_out(points, named, by, schedules, log=log, **options)
     points = shared_points(points, named.values())
     errors = {split: errors_by_run(tried, split) for split in by}
-    own, rows = own_options(points, named, options), {}
+    own, rows = own_options(points, named, options, schedules), {}
     for law in named:
         try:
             fitted = fit(points, law, schedules=schedules, bootstrap=0, **own[law])
@@ -121,8 +121,12 @@ def compare(
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("law")
 
 
-def own_options(points: pd.DataFrame, laws: Iterable[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def own_options(
+    points: pd.DataFrame, laws: Iterable[str], options: Mapping[str, Any], schedules: Schedules | None = None
+) -> dict[str, dict[str, Any]]:
     """Law -> the options of `fit` for several laws, with what that law has of `fix` and `unknown`.
+
+    With `schedules` a law that reads S2 has lambda too.
 
     Raises PointsError for a name of them that none of the laws has.
     """
@@ -132,7 +136,7 @@ def own_options(points: pd.DataFrame, laws: Iterable[str], options: Mapping[str,
         law = law_named(name, LAWS)
         law = law if law.for_corpora is None else law.for_corpora(mixture_columns(points))
         columns = [column for column in UNKNOWN if column in law.columns]
-        decay = [LAMBDA.name] if {*ANNEALING} & {*law.columns} else []
+        decay = [LAMBDA.name] if schedules is not None and {*ANNEALING} & {*law.columns} else []
         parameters = [*(p.name for p in law.parameters), *decay, *(one for one in columns if one in unknown)]
         could["fix"] |= dict.fromkeys(parameters)
         could["unknown"] |= dict.fromkeys(columns)

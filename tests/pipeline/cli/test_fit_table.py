@@ -193,6 +193,8 @@ def test_fix_and_unknown_are_for_the_laws_that_have_them(points: pd.DataFrame, t
     assert "s1_pretrain" in fitting.Fit.from_json((tmp_path / "transfer-anchored.json").read_text()).params
     (line,) = printed(capsys, 2, *given, "fix={A: 0, alpha: 0.3, Z: 1}", "unknown=[s1_pretrain]")
     assert line.startswith("fix: 'Z' is in none of power, dcpt, transfer-anchored; allowed: E, B, beta, ")
+    (line,) = printed(capsys, 2, *given, "fix={A: 0, alpha: 0.3, lambda: 0.9}", "unknown=[s1_pretrain]")
+    assert line.startswith("fix: 'lambda' is in none of power, dcpt, transfer-anchored; allowed: E, B, beta, ")
     (line,) = printed(capsys, 2, f"points={path}", "law=[power,dcpt-l5]", "fix={A: 0, alpha: 0.3}", "unknown=[rho]")
     assert line == "unknown: 'rho' is in none of power, dcpt-l5; allowed: none"
 
