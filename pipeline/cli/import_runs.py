@@ -97,7 +97,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
             # A run that was resumed has several logs; the runs of a table have one each.
             key = (file, name) if name else (log.source, repr(of_run.get(file)))
             parts[key].append((file, name, log))
-    runs, tables, problems = [], {}, []
+    runs, tables, problems = [], {}, defaultdict[str, list[str]](list)
     for logs in parts.values():
         file, name, _ = logs[0]
         label = f"{file}: {name}" if name else ", ".join(dict.fromkeys(file for file, _, _ in logs))
@@ -107,9 +107,14 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
             runs.append(imported_run(label, name or file, facts, settings, log))
             tables[runs[-1].name] = with_loss_before(log.points, facts, runs[-1].spec)
         except ConfigError as error:
-            problems += error.lines
+            for line in error.lines:
+                # The same mistake in many runs differs in its numbers and the run.
+                problems[re.sub(r"\d[\d.,e+-]*", "0", line.removeprefix(label))].append(line)
     if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))
+        more = {of[0]: len({*of}) - 1 for of in problems.values()}
+        raise ConfigError(
+            [line + f"; and so in {count} more run{'s' * (count > 1)}" * (count > 0) for line, count in more.items()]
+        )
     if twice := [key for key, count in Counter(map(_identity, runs)).items() if count > 1]:
         remedy = "give one alone, or the same facts for both; give different runs a seed or a model_name each"
         raise ConfigError([f"{source}: two logs of one run; {remedy}" for source, _, _ in twice])

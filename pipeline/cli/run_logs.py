@@ -70,7 +70,7 @@ class RunFacts:
     seed: Seed = 0
     """Tells runs of one name apart."""
     loss_before: dict[str, Loss] = field(default_factory=dict)
-    """Corpus -> loss before CPT, where the log has no loss at step 0."""
+    """Corpus -> loss before CPT, where the log has no loss at step 0; in a column, of the row's corpus."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -210,6 +210,19 @@ def test_a_wrong_value_in_a_table_is_named_and_nothing_is_written(
     assert not (tmp_path / "studies").exists()
 
 
+def test_the_loss_before_is_read_of_each_corpus(tmp_path: Path, capsys) -> None:
+    rows = pd.DataFrame(table_file(tmp_path / "t.csv"))
+    before = rows[rows["step"] == 0].set_index(["run", "corpus"])["loss"]
+    rows["loss_before"] = [before[run, corpus] for run, corpus in zip(rows["run"], rows["corpus"])]
+    rows[rows["step"] > 0].to_csv(tmp_path / "t.csv", index=False)
+    points = imported(tmp_path, str(tmp_path / "t.csv"))
+    assert (points["loss_before"] == points["corpus"].map(losses(0.1, 0))).all()
+    error = refused(["import", *words(tmp_path, str(tmp_path / "t.csv"), "loss_before.general=2")], capsys, 2)
+    assert error.endswith(
+        "a: loss_before.general=2.0 is given, its table has 3.0; leave out the wrong one; and so in 2 more runs"
+    ), "once, not a line each"
+
+
 def test_a_given_fact_that_the_table_contradicts_is_refused(tmp_path: Path, capsys) -> None:
     table_file(tmp_path / "t.csv", ("a",))
     (tmp_path / "facts.yaml").write_text("domain_ratio: 0.5\n")
