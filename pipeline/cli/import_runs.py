@@ -36,6 +36,7 @@ from pipeline.cli.words import checked_settings, names_and_keys, print_line, upd
 from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.loading import read_yaml
 from pipeline.question.messages import ConfigError, describe_keys, one_line
+from pipeline.question.overrides import with_whole_numbers
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect
 from pipeline.study.folder import IMPORTED, PlannedRun, Study, StudyError, question_yaml
@@ -168,7 +169,7 @@ def read_settings(words: Sequence[str]) -> tuple[ImportSettings, Facts, list[str
             if not isinstance(of_run, dict) or not all(isinstance(facts, dict) for facts in of_run.values()):
                 allowed = "below each file or run its facts, like {a.csv: {domain_ratio: 0.3}}"
                 raise ValueError(f"runs: {of_run!r:.60}; allowed: {allowed}")
-            settings = OmegaConf.merge(settings, content)
+            settings = OmegaConf.merge(settings, with_whole_numbers(content, ImportSettings))
             named.update(map(str, content))
         except Exception as e:  # Whatever is wrong with the file.
             problems.append(f"runs: {file}: {one_line(e, ImportSettings)}")

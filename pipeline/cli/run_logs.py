@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.points_file import TABLES, read_table, renamed, table_kind
 from pipeline.question.messages import ConfigError, StudyError, one_line
+from pipeline.question.overrides import with_whole_numbers
 from training.durable import FileError, json_value, read_file, read_json, regular
 from training.keys import MOST_STEPS, Allowed, Count, Ratio, Seed, Step, Steps, between, one_of, up_to
 from training.schedule import Piece
@@ -328,6 +329,7 @@ def facts_of(label: str, given: Facts, table: pd.DataFrame, own: Facts) -> RunFa
     if "loss_before" in table and "loss_before" not in own:
         of_corpora = {name: constants(label, rows, ["loss_before"]) for name, rows in table.groupby("corpus")}
         columns["loss_before"] = {name: found["loss_before"] for name, found in of_corpora.items() if found}
+    columns, own = (with_whole_numbers(facts, RunFacts) for facts in (columns, own))
     try:
         of_table = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(RunFacts), columns))
         made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RunFacts), given, columns, own))

@@ -3,13 +3,14 @@
 import contextlib
 import re
 import shlex
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from omegaconf.grammar_parser import parse
 from omegaconf.grammar_visitor import GrammarVisitor
 
-from pipeline.question.messages import ConfigError, element_type, required, suggested_key
+from pipeline.question.messages import ConfigError, element_type, hints_of, required, suggested_key
 
 LONGEST = 10_000
 """Characters of the longest word: the parser is slow, and recursive."""
@@ -35,8 +36,8 @@ def readable(word: str, hint: Any, *, is_group: bool = False, sweeps: bool = Fal
     """The word in a spelling that Hydra reads as it was meant.
 
     Where a key holds text, 001, 1e3, a,b and a=b are text, and ~/ is the home directory; so are the elements of a list
-    of texts. `hint`: the type of the key, None of an unknown one. `is_group`: the key selects a file of conf/ or a law.
-    `sweeps`: a,b are two values of a sweep.
+    of texts. Where it holds whole numbers 1e3 is one. `hint`: the type of the key, None of an unknown one. `is_group`:
+    the key selects a file of conf/ or a law. `sweeps`: a,b are two values of a sweep.
 
     Raises ConfigError: it cannot be read; one line, with a spelling that can.
 
@@ -56,6 +57,8 @@ def readable(word: str, hint: Any, *, is_group: bool = False, sweeps: bool = Fal
             return word
     elif is_group:
         hint = list[str] if value.startswith("[") else str
+    if int in (hint, element_type(hint)) and (whole := with_whole_numbers(given, hint)) is not given:
+        return f"{key}={whole}".replace(" ", "")
     if hint is bool and type(given) is int and given not in (0, 1):
         raise ConfigError([_advice(word, hint, several=False)])
     if hint is str and not (given is None and not is_group):
@@ -68,6 +71,25 @@ def readable(word: str, hint: Any, *, is_group: bool = False, sweeps: bool = Fal
     if given is _NOTHING or given is _SWEEP:
         raise ConfigError([_advice(word, hint, several=given is _SWEEP)])
     return word
+
+
+def with_whole_numbers(value: Any, hint: Any) -> Any:
+    """The value with whole numbers where its type asks for them and it has floats, like 4.5e6; itself: there are none.
+
+    >>> with_whole_numbers(4.5e6, int), with_whole_numbers([1e3, 0.5], list[int]), with_whole_numbers(1e3, float)
+    (4500000, [1000, 0.5], 1000.0)
+    """
+    kind = required(hint)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    keys = hints_of(kind) if is_dataclass(kind) and isinstance(kind, type) else {}
+    if isinstance(value, dict):
+        changed = {key: with_whole_numbers(one, keys.get(key, element_type(kind))) for key, one in value.items()}
+        return value if all(changed[key] is value[key] for key in value) else changed
+    if isinstance(value, list):
+        elements = [with_whole_numbers(one, element_type(kind)) for one in value]
+        return value if all(one is other for one, other in zip(elements, value)) else elements
+    return value
 
 
 def _read(key: str, value: str) -> Any:

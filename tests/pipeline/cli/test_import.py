@@ -223,6 +223,15 @@ def test_the_loss_before_is_read_of_each_corpus(tmp_path: Path, capsys) -> None:
     ), "once, not a line each"
 
 
+def test_whole_numbers_may_be_written_as_floats(tmp_path: Path) -> None:
+    table = pd.DataFrame(table_file(tmp_path / "t.csv", ("a",))).assign(steps=40.0)
+    table.assign(steps=table["steps"].where(table["step"] > 0)).to_csv(tmp_path / "t.csv", index=False)
+    (tmp_path / "facts.yaml").write_text("sequence_length: 2.56e2\nruns: {a: {seed: 1.0}}\n")
+    assert len(imported(tmp_path, str(tmp_path / "t.csv"), f"runs={tmp_path / 'facts.yaml'}", "tokens_per_step=2.56e3"))
+    spec = Study(tmp_path / "studies" / "elsewhere").read_plan()[0].spec
+    assert (spec.steps, spec.sequence_length, spec.seed, spec.tokens_per_step) == (40, 256, 1, 2560)
+
+
 def test_a_given_fact_that_the_table_contradicts_is_refused(tmp_path: Path, capsys) -> None:
     table_file(tmp_path / "t.csv", ("a",))
     (tmp_path / "facts.yaml").write_text("domain_ratio: 0.5\n")

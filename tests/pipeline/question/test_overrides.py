@@ -42,6 +42,15 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_a_whole_number_may_have_an_exponent(stored: Path) -> None:
+    words = ["target.steps=1.2e3", "confirm.seeds=3.0"]
+    for question in (read_question(words), load_question(stored, words)):
+        assert (question.target.steps, question.confirm.seeds) == (1200, 3)
+    assert readable("sizes=[1e3, 2, 4.5e6]", list[int]) == "sizes=[1000,2,4500000]"
+    with pytest.raises(ConfigError, match=r"target\.steps: 1\.5; allowed: a whole number"):
+        read_question(["target.steps=1.5"])
+
+
 def test_an_existing_study_takes_a_word_of_the_schedule(stored: Path) -> None:
     word = "schedule@target.schedule=wsd"
     before, changed = load_question(stored), load_question(stored, [word])
