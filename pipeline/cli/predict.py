@@ -19,7 +19,7 @@ from pipeline.cli.predict_domain import predict_domains
 from pipeline.cli.verb_table import EXPORT
 from pipeline.cli.words import checked_settings, names_and_keys, text_keys, update_settings
 from pipeline.done import confirming_import
-from pipeline.goals.ratio.answer_warnings import beyond_ratios
+from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError
@@ -141,7 +141,8 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         rows = []
     elif furthest > FAR:
         lines.append(f"far: kept runs ten to thirty times as far were missed by 3 to 14% in the mean ({_SEEN})")
-    notes = dict.fromkeys(line for ratio in ratios if (line := beyond_ratios(laws, ratio)))
+    beyond = [*(beyond_ratios(laws, ratio) for ratio in ratios), beyond_peaks(context, peak)]
+    notes = dict.fromkeys(filter(None, beyond))
     lines += [f"note: {line}" for line in notes]
     tables, combination = [_table(rows)] if rows else [], dict[str, object]()
     for word in third[-1:] if is_known else ():

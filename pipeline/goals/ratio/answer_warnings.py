@@ -86,6 +86,18 @@ def beyond_ratios(laws: AnsweringLaws, ratio: float) -> str:
     return f"{percent(ratio)} {domain} is beyond the points: {of}" if seen else ""
 
 
+def beyond_peaks(context: Context, peak: float) -> str:
+    """That a peak learning rate lies outside those of the runs for the fit; empty: it does not."""
+    specs = [run.spec for run in context.plan if run.role == "fit"]
+    peaks = [float(max(learning_rates(spec.schedule, spec.steps))) for spec in specs]
+    # A decay from the peak on begins a little below it.
+    if not peaks or 0.99 * min(peaks) <= peak <= 1.01 * max(peaks):
+        return ""
+    seen = f"{min(peaks):.3g} to {max(peaks):.3g}" if max(peaks) > 1.01 * min(peaks) else f"{max(peaks):.3g}"
+    end = max(peaks) if peak > max(peaks) else min(peaks)
+    return f"peak {peak:g} is beyond the points, {peak / end:.3g} times the nearest: the runs for the fit have {seen}"
+
+
 def beyond_runs(context: Context, ratio: float) -> str:
     """The end of a sentence: a domain ratio is well above or below those of all runs for the fit; empty: it is not."""
     _, domain = context.corpora

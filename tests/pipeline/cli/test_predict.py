@@ -17,6 +17,7 @@ from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import points_of
 from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.small import refused
+from training.schedule import learning_rates
 
 pytestmark = pytest.mark.slow
 KEPT = Path(__file__).parents[3] / "docs/results/base-model-medical"
@@ -43,7 +44,16 @@ def test_the_run_of_the_recommendation_is_predicted_as_it_predicts(study: Study,
         (row,) = re.findall(rf"{corpus} .* (\d\.\d+) .* (\d\.\d+) to (\d\.\d+)", printed)
         assert list(map(float, row)) == pytest.approx([loss.loss, loss.low, loss.high], abs=1e-4)
     assert "horizon: 3 times the most tokens of a fitted run" in printed
+    assert "note: peak" not in printed
     assert (study.folder / "study.yaml").read_text() == before
+
+
+def test_a_peak_that_no_run_had_is_noted(study: Study, capsys) -> None:
+    peaks = [max(learning_rates(one.spec.schedule, one.spec.steps)) for one in study.read_plan() if one.role == "fit"]
+    for peak, times in ((10 * max(peaks), 10), (min(peaks) / 4, 0.25)):
+        assert run(["predict", str(study.folder), "domain_ratio=0.2", f"target.peak_learning_rate={peak}"]) == 0
+        note = rf"note: peak {peak:g} is beyond the points, {times:g} times the nearest: the runs for the fit have "
+        assert re.search(note, capsys.readouterr().out)
 
 
 def test_a_longer_run_is_farther_and_less_certain(study: Study, capsys) -> None:
