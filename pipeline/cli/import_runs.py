@@ -98,7 +98,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
             # A run that was resumed has several logs; the runs of a table have one each.
             key = (file, name) if name else (log.source, repr(of_run.get(file)))
             parts[key].append((file, name, log))
-    runs, tables, problems = [], {}, defaultdict[str, list[str]](list)
+    runs, tables, problems, assumed = [], {}, defaultdict[str, list[str]](list), list[str]()
     for logs in parts.values():
         file, name, _ = logs[0]
         label = f"{file}: {name}" if name else ", ".join(dict.fromkeys(file for file, _, _ in logs))
@@ -106,6 +106,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         try:
             facts = facts_of(label, given, log.points, of_run.get(name) or of_run.get(file) or {})
             runs.append(imported_run(label, name or file, facts, settings, log))
+            assumed += [] if log.rates else [schedule_of(facts, log.points)]
             tables[runs[-1].name] = with_loss_before(log.points, facts, runs[-1].spec)
         except ConfigError as error:
             for line in error.lines:
@@ -135,6 +136,9 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     points = collect(study, question.corpora.general)
     for name in {run.name for run in replaced} - {run.name for run in plan}:
         shutil.rmtree(study.runs / name, ignore_errors=True)
+    for schedule, count in Counter(assumed).items():
+        line = f"no learning rates in the log of {count} run{'s' * (count > 1)}: taken as {schedule}"
+        print_line(console, f"{line}; else give warmup=, decay=, decay_steps= and final=, as they were trained")
     if replaced:
         names = ", ".join(run.source for run in replaced[:5]) + ", ..." * (len(replaced) > 5)
         print_line(console, f"replaced {len(replaced)} runs that were imported before: {names}")
@@ -228,6 +232,16 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     )
     slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", slug).strip("-.")[-60:]
     return PlannedRun(f"{slug}-{spec.hash[:8]}", facts.role, facts.model_name, "", spec, source=log.source)
+
+
+def schedule_of(facts: RunFacts, table: pd.DataFrame) -> str:
+    """The schedule that the facts give, in words, and what a column schedule has, which is not read."""
+    parts = [f"{facts.warmup} steps of warm-up"] if facts.warmup else []
+    length = f" in the last {facts.decay_steps} steps" if facts.decay_steps else ""
+    decay = "the peak to the end" if facts.decay == "none" else f"{facts.decay} to {facts.final:g} of the peak{length}"
+    named = table["schedule"].dropna().astype(str).unique() if "schedule" in table else ()
+    unread = f" (column schedule, {', '.join(named)}, is not read)" if len(named) else ""
+    return ", then ".join([*parts, decay]) + unread
 
 
 def _other_rates(facts: RunFacts, steps: int, logged: Mapping[int, float]) -> str:

@@ -232,6 +232,15 @@ def test_whole_numbers_may_be_written_as_floats(tmp_path: Path) -> None:
     assert (spec.steps, spec.sequence_length, spec.seed, spec.tokens_per_step) == (40, 256, 1, 2560)
 
 
+def test_the_schedule_of_a_log_without_learning_rates_is_said(tmp_path: Path, capsys) -> None:
+    pd.DataFrame(table_file(tmp_path / "t.csv")).assign(schedule="wsd").to_csv(tmp_path / "t.csv", index=False)
+    imported(tmp_path, str(tmp_path / "t.csv"), "decay_steps=10")
+    taken = "taken as 4 steps of warm-up, then cosine to 0.1 of the peak in the last 10 steps (column schedule, wsd, is"
+    assert f"no learning rates in the log of 3 runs: {taken}" in capsys.readouterr().out
+    imported(tmp_path, str(trainer_state(tmp_path / "log", 0.5)), "domain_ratio=0.5", *LOSS_BEFORE)
+    assert "no learning rates" not in capsys.readouterr().out
+
+
 def test_a_given_fact_that_the_table_contradicts_is_refused(tmp_path: Path, capsys) -> None:
     table_file(tmp_path / "t.csv", ("a",))
     (tmp_path / "facts.yaml").write_text("domain_ratio: 0.5\n")
