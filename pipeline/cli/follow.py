@@ -6,7 +6,8 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -182,13 +183,17 @@ def _logs(
     context: Context, model: str, files: Sequence[str], settings: FollowSettings, log: Callable[[str], object]
 ) -> dict[str, RunLog]:
     """Each log as it is now, and the losses of checkpoints of the model. Raises StudyError: one cannot be read."""
-    logs = {}
+    logs, of_plan = {}, {run.name: run.spec for run in context.plan}
     for file in files:
         runs = read_logs(Path(file), settings.losses, settings.columns)
         name = settings.run if settings.run is not None else next(iter(runs))
         if name not in runs or (settings.run is None and len(runs) > 1):
             raise ConfigError([f"run: {settings.run}, but {file} has {len(runs)} runs; allowed: {', '.join(runs)}"])
         logs[file] = runs[name]
+        # A run of the study is followed at its own ratio.
+        if spec := of_plan.get(Path(file).resolve().name):
+            ratio = float(Fraction(spec.mixture.get(context.question.corpora.domain, "0")))
+            logs[file] = replace(runs[name], points=runs[name].points.assign(domain_ratio=ratio))
     if settings.checkpoints:
         losses = checkpoint_losses(context, Path(settings.checkpoints), model, log)
         logs[f"checkpoints={settings.checkpoints}"] = RunLog(losses, {})

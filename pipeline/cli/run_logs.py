@@ -146,7 +146,11 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
         table = f"; a table ends in {', '.join(TABLES)}" if path.suffix not in (".json", ".wandb") else ""
         raise StudyError(f"{path}: not a log of Trainer or wandb ({reason}){table}") from None
     if not points:
-        keys = f"it has {', '.join(known) or 'no losses'}; name them with losses='{{eval_loss: general}}'"
+        of_text = [key for key in known if key not in ("loss", "train_loss", "train/loss")]
+        remedy = "log losses on both corpora, or let cptlaw follow measure checkpoints=FOLDER"
+        if of_text:
+            remedy = f"name the key of each corpus, such as losses='{{{of_text[0]}: general}}'"
+        keys = f"it has {', '.join(known) or 'no losses'}; {remedy}"
         raise StudyError(f"{path}: none of {', '.join(losses)} in its log; {keys}")
     # A Trainer that was resumed logs a step twice; the later one counts.
     table = pd.DataFrame(points).drop_duplicates(["step", "corpus"], keep="last")

@@ -49,7 +49,7 @@ def position_lines(run: FollowedRun) -> Iterator[str]:
     for corpus in run.corpora:
         table = run.compared[corpus]
         if table.empty:
-            yield f"{corpus}: no loss yet at a step that the laws read"
+            yield f"{corpus}: no loss yet at step {run.first_step(corpus):,} or later, of which the laws speak"
             continue
         outside, last = _outside(table), table.iloc[-1]
         marks = np.select([table["loss"] > table["high"], table["loss"] < table["low"]], ["+", "-"], ".")
@@ -65,7 +65,9 @@ def position_lines(run: FollowedRun) -> Iterator[str]:
         else:
             yield f"{corpus}: {int((~outside).sum())} of {len(table)} losses inside, the last one too: {strip}"
     if of_another:
-        asked = f"{percent(run.domain_ratio)} {run.corpora[1]} and the peak {run.target.rates.max():.3g}"
+        asked = (
+            f"{percent(run.domain_ratio)} {run.corpora[1]} and the peak {run.laws.question.target.peak_learning_rate:g}"
+        )
         yield (
             f"outside from the first loss on: perhaps another run than the one asked about, of {asked}; "
             "domain_ratio=, target.peak_learning_rate= and schedule@target.schedule= say how it is trained"
@@ -95,6 +97,8 @@ def verdict_items(run: FollowedRun) -> list[Table | str]:
             f"the laws do not hold for the loss on {general} of this run: it is at {now:+.2%}, {allowed}; what they "
             "say of its end, or of another rest, is not to be trusted, and runs nearer to it in length would tell"
         )
+    elif is_limited and run.compared[general].empty:
+        lines.append(f"no loss on {general} counts yet: its end is as it was predicted")
     elif is_limited:
         loss, low, high = (run.increase(general, side) for side in endings[-1].losses[general])
         exceeds, probably = loss > goal.tolerance, "probably " if low <= goal.tolerance < high else ""

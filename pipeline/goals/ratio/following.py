@@ -21,6 +21,7 @@ from fitting.schedule import ANNEALING, FORWARD
 from fitting.uncertainty.horizon import half_width
 from pipeline.goals.ratio.answering_laws import CHANGE_LAW, AnsweringLaws
 from pipeline.question.messages import StudyError
+from pipeline.study.fitted_points import first_step
 from pipeline.study.number_format import percent
 from pipeline.study.target import Target
 
@@ -92,14 +93,19 @@ class FollowedRun:
     @cached_property
     def compared(self) -> dict[str, pd.DataFrame]:
         """Corpus -> its losses that laws speak of: step, loss, predicted, low, high."""
-        first = max(1, *(section.from_step for section in self.laws.question.law.values()))
-        of_laws = self.measured[self.measured["step"] >= first].sort_values("step")
-        rows = {corpus: of_laws[of_laws["corpus"] == corpus] for corpus in self.corpora}
+        rows = {corpus: self.measured[self.measured["corpus"] == corpus] for corpus in self.corpora}
+        rows = {name: own[own["step"] >= self.first_step(name)].sort_values("step") for name, own in rows.items()}
         none = pd.DataFrame(columns=["predicted", "low", "high", "step", "loss"], dtype=float)
         return {
             name: self.curve(name, own["step"].tolist()).assign(loss=[*own["loss"]]) if len(own) else none
             for name, own in rows.items()
         }
+
+    def first_step(self, corpus: str) -> int:
+        """The first step whose loss the laws that answer for a corpus speak of: they were fitted from there on."""
+        fit, sections = self.laws.fit(corpus), self.laws.question.law
+        laws = fit.fits if isinstance(fit, LawAverage) else [self.laws.law[corpus]]
+        return max(first_step(self.laws.points, corpus, sections[law]) for law in laws)
 
     def ahead(self, corpus: str, steps: Sequence[int]) -> pd.DataFrame:
         """The same as `curve`, from the last loss on, with what the losses so far have shown."""
@@ -216,7 +222,10 @@ def follow(laws: AnsweringLaws, target: Target, domain_ratio: float, measured: p
         rows = measured[measured["corpus"] == corpus]
         if rows.empty:
             names = ", ".join(map(str, measured["corpus"].unique()))
-            raise StudyError(f"no losses on {corpus}; it has {names}: name them with losses=")
+            keys = "losses='{eval_general_loss: general, eval_law_loss: law}' names a key for each corpus"
+            raise StudyError(
+                f"no losses on {corpus}; it has {names}: {keys}, checkpoints=FOLDER measures what was saved"
+            )
         first, known = rows.loc[rows["step"] == 0, "loss"], target.before[corpus]
         levels[corpus] = float(first.iloc[0]) - known if len(first) else 0.0
         if abs(levels[corpus]) > SAME_TEXT * known:

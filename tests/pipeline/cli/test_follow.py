@@ -108,6 +108,33 @@ def test_the_end_is_moved_by_the_last_error_and_its_interval_reaches_where_the_e
     assert end(lambda _: 0.012, until=40)["loss"] == pytest.approx(losses(RATIO, 40)["domain"] * exp(0.012), rel=1e-6)
 
 
+def test_losses_count_from_where_points_are_fitted(study: Study, tmp_path: Path, capsys) -> None:
+    """The law's first step, but no later than a quarter of the runs for the fit."""
+    late = "law.transfer-open.from_step=1000"
+    content, _ = followed(study, table(tmp_path / "points.jsonl", 20), capsys, late)
+    assert [row["step"] for row in content["corpora"]["general"]["losses"]] == [10, 20]
+    _, text = followed(study, table(tmp_path / "points.jsonl", 0), capsys, late)
+    assert "general: no loss yet at step 10 or later" in text
+    assert "no loss on general counts yet: its end is as it was predicted" in text
+    assert "within the tolerance" not in text
+
+
+def test_a_run_of_the_study_is_followed_at_its_own_ratio(study: Study, tmp_path: Path, capsys) -> None:
+    name = next(one.name for one in study.read_plan() if one.spec.mixture["domain"] == "3/10")
+    (folder := tmp_path / name).mkdir()
+    table(folder / "points.jsonl", 20)
+    capsys.readouterr()
+    assert run(["follow", str(study.folder), str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["domain_ratio"] == 0.3
+
+
+def test_a_log_of_training_losses_alone_is_told_what_measures_others(study: Study, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "trainer_state.json"
+    for row, remedy in (("loss", "cptlaw follow measure checkpoints=FOLDER"), ("eval_loss", "losses='{eval_loss: ")):
+        path.write_text(json.dumps({"log_history": [{"step": 1, row: 3.0}]}))
+        assert remedy in refused(["follow", str(study.folder), str(path)], capsys, 3)
+
+
 def test_a_run_that_leaves_its_interval_is_told_from_which_step_on(study: Study, tmp_path: Path, capsys) -> None:
     log = table(tmp_path / "points.jsonl", 30, lambda corpus, step: 1.1 if step > 10 and corpus == "general" else 1.0)
     content, text = followed(study, log, capsys)
