@@ -37,7 +37,9 @@ def losses_table(run: FollowedRun, most: int) -> Table:
             interval, mark = f"{row.low:.4f} to {row.high:.4f}", "!" if outside else ""
             rows.append([corpus, f"{row.step:,}", f"{row.loss:.4f}", f"{row.predicted:.4f}", interval, mark])
     columns = ["loss on", "step", "measured", "predicted", "90% interval", ""]
-    return Table("The losses so far", columns, rows, "!: measured outside the interval")
+    longest = max(len(table) for table in run.compared.values())
+    some = f"; {most} of {longest} losses on a corpus, the page has all" if longest > most else ""
+    return Table("The losses so far", columns, rows, f"!: measured outside the interval{some}")
 
 
 def position_lines(run: FollowedRun) -> Iterator[str]:

@@ -111,8 +111,9 @@ def test_the_end_is_moved_by_the_last_error_and_its_interval_reaches_where_the_e
 def test_losses_count_from_where_points_are_fitted(study: Study, tmp_path: Path, capsys) -> None:
     """The law's first step, but no later than a quarter of the runs for the fit."""
     late = "law.transfer-open.from_step=1000"
-    content, _ = followed(study, table(tmp_path / "points.jsonl", 20), capsys, late)
+    content, said = followed(study, table(tmp_path / "points.jsonl", 20), capsys, late)
     assert [row["step"] for row in content["corpora"]["general"]["losses"]] == [10, 20]
+    assert "the page has all" not in said
     _, text = followed(study, table(tmp_path / "points.jsonl", 0), capsys, late)
     assert "general: no loss yet at step 10 or later" in text
     assert "no loss on general counts yet: its end is as it was predicted" in text
