@@ -118,6 +118,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         line += f"; {follow} checkpoints=FOLDER compares what it saves"
     if not plan.unknown and any(fact.endswith(CONFIRM_AGAIN) for fact in plan.facts):
         line = f"cptlaw confirm {shlex.quote(folders[0])}; or, unconfirmed, {line}"
+    if any(fact.startswith("the mixture: ") for fact in missing):
+        line = f"write the files that the note on the mixture asks for, and name them in that file; then {line}"
     if not output and (unread or apart or name == "llama-factory"):
         line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
     print(f"next: {line}", file=sys.stderr)

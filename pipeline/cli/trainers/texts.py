@@ -92,7 +92,7 @@ def loadable(
                     f"yourself to {file}, which the configuration names"
                 )
                 missing.append(f"{corpus.name}: {reason}; {remedy}")
-            source = Source(path=str(file), column=first)
+            source, ending = Source(path=str(file), column=first), ""
         corpora.append(dataclasses.replace(corpus, source=source, ending=ending))
     return dataclasses.replace(plan, corpora=tuple(corpora)), missing
 

@@ -147,21 +147,27 @@ def by_megatron(missing: list[str]) -> Texts:
     return texts
 
 
+@pytest.mark.parametrize("apart", [None, 1e-9])
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_trainer_loads_the_documents_that_cptlaw_reads(
-    name: str, sources: dict[str, Source], tmp_path: Path, monkeypatch
+    name: str, apart: float | None, sources: dict[str, Source], tmp_path: Path, monkeypatch
 ) -> None:
+    """Also where all text is written anew, without validation documents, of which there are none here."""
     # A real prepare counts what it leaves out of each corpus.
     corpora = [TrainerCorpus(key, source, 1.0, 1.0, None) for key, source in sources.items()]
     corpora = [dataclasses.replace(one, dropped=1) if one.name == "column" else one for one in corpora]
+    corpora = [dataclasses.replace(one, available=1, validates=1 if apart else 0) for one in corpora]
     folder, lines = tmp_path / "out" / "law-data", []
     plan = dataclasses.replace(PLAN, corpora=tuple(corpora), data_folder=str(folder))
-    plan, missing = loadable(plan, FORMATS[name].loader, folder, lines.append)
+    plan, missing = loadable(plan, FORMATS[name].loader, folder, lines.append, apart)
     assert not missing
     # Only what the loader reads otherwise is written again.
     in_place = {Path(one.source.path).name for one in plan.corpora if not Path(one.source.path).is_relative_to(folder)}
-    assert in_place >= {"file.jsonl"} | ({"flat"} if FORMATS[name].loader.folders != "none" else set())
-    assert ({"deep", "parquet", "packed"} <= in_place) == (FORMATS[name].loader.folders == "any")
+    if apart:
+        assert not in_place
+    else:
+        assert in_place >= {"file.jsonl"} | ({"flat"} if FORMATS[name].loader.folders != "none" else set())
+        assert ({"deep", "parquet", "packed"} <= in_place) == (FORMATS[name].loader.folders == "any")
     text, missing = FORMATS[name].write(plan)
     (folder / "dataset_info.json").write_text(dataset_info(plan))
     cache = tmp_path / "cache"
