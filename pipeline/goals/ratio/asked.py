@@ -74,14 +74,18 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         untrained = f"note: {model} is the shape of {published} without its weights, pre-trained here on "
         taken = f"model=hf model.path={published} 'ladder=[]' takes the published ones"
         lines.append(f"{untrained}{quantity(parent.spec.tokens)} tokens; {taken}")
-    return [*lines, *_horizon_lines(question, runs)]
+    return [*lines, *_horizon_lines(question, runs, of_fit / cost)]
 
 
-def _horizon_lines(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]:
-    """How far beyond the longest run for the fit the answer lies, and the error that is expected there."""
+def _horizon_lines(question: Question, runs: Sequence[PlannedRun], most: float) -> Iterator[str]:
+    """How far beyond the longest run for the fit the answer lies, and the error that is expected there.
+
+    A run that is yet to be chosen costs `most` of the target run, of whose model it is taken to be.
+    """
     active, steps = is_active(question), question.target.steps
     longest = max((run.spec.steps for run in runs if run.role == "fit"), default=0)
-    longest = max(candidate_steps(question)) if active else longest
+    if active:
+        longest = max(longest, *(length for length in candidate_steps(question) if length <= most * steps), 0)
     if not longest:
         return
     run = "longest run that may be chosen for the fit" if active else "longest run for the fit"

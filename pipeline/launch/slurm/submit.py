@@ -69,7 +69,11 @@ def submit(context: Context, console: Console, only: Collection[str] | None = No
 def show(context: Context, plan: Sequence[PlannedRun], console: Console) -> Exit:
     """Print the scripts and commands of `submit` for a plan; writes and submits nothing."""
     _send_all(context, plan, DryRun(context, functools.partial(_script, context, plan), console))
-    line = "the job continue submits the runs that follow from results, those that confirm the answer among them"
+    question = context.question
+    confirmed = (
+        "" if question.is_large() and not question.large.confirm else ", those that confirm the answer among them"
+    )
+    line = f"the job continue submits the runs that follow from results, if any{confirmed}"
     console.print(f"{line}, and behind them another such job", soft_wrap=True)
     if note := gpu_note(plan, context.question):
         console.print(note, highlight=False, soft_wrap=True)
