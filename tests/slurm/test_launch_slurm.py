@@ -326,7 +326,14 @@ def test_without_slurm(words: list[str], tmp_path: Path, capsys: pytest.CaptureF
         assert "squeue: not found; launcher=slurm needs Slurm's commands" in refused(["train", *words], capsys, 3)
         # A dry run works without Slurm.
         assert run(["train", *words, "dry_run=true"]) == 0
-    assert "shown as if no job were queued" in capsys.readouterr().out
+        out, confirmed = capsys.readouterr().out, "if any, those that confirm the answer among them, and behind them"
+        assert confirmed in out
+        # No other run confirms a large one.
+        assert run(["train", *words, "dry_run=true", "large.tokens=1"]) == 0
+    large = capsys.readouterr().out
+    assert confirmed not in large
+    assert "the runs that follow from results, if any, and behind them" in large
+    assert "shown as if no job were queued" in out
 
 
 def test_a_dry_run_prints_everything_and_writes_nothing(words, study, slurm, capsys) -> None:
