@@ -146,6 +146,11 @@ class RunSpec:
     """Whether the first token of a sequence, which is context alone, is replaced by the token between documents."""
 
     @property
+    def end_step(self) -> int:
+        """Its last step, counted from the first one of the runs that it continues as a branch."""
+        return self.first_sequence // self.global_batch + self.steps
+
+    @property
     def mixtures(self) -> list[tuple[int, int, dict[str, str]]]:
         """(index of the first sequence, that behind the last one, mixture) of each phase, from 0 to the run's end."""
         end = self.first_sequence + self.steps * self.global_batch

@@ -100,11 +100,8 @@ def largest_readers(runs: Sequence[PlannedRun], corpus: str, question: Question)
 def remedies(run: PlannedRun, corpus: str, available: int, question: Question) -> str:
     """What to give where a run would read more than a corpus' available tokens, with the key that makes it so long."""
     key, spec = length_key(run, question), run.spec
-    # A branch reads what its trunk has read, too.
-    steps = spec.first_sequence // spec.global_batch + spec.steps
-    if key == "target.steps":
-        # The runs for the fit are parts of it.
-        steps = question.target.steps
+    # The runs for the fit are parts of target.steps.
+    steps = question.target.steps if key == "target.steps" else spec.end_step
     fewer = steps * available / demand_of(run, corpus)
     if key == "target.steps" and not (question.is_large() and not question.large.confirm):
         # Runs as long confirm the answer, which may be any ratio.

@@ -3,7 +3,7 @@
 import bisect
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipeline.question.phases import pieces
 from pipeline.question.schema import GOAL_KINDS, PhaseConfig, Question
@@ -19,7 +19,12 @@ def candidate_steps(question: Question) -> list[int]:
     >>> candidate_steps(read_question(["target.steps=600"]))
     [150, 300, 600]
     """
-    return sorted({max(1, round(part * question.target.steps)) for part in candidate_lengths(question)})
+    return sorted({*steps_of_parts(question, candidate_lengths(question))})
+
+
+def steps_of_parts(question: Question, parts: Sequence[float]) -> list[int]:
+    """Steps of runs whose lengths are parts of target.steps, 1 at least."""
+    return [max(1, round(part * question.target.steps)) for part in parts]
 
 
 def candidate_lengths(question: Question) -> list[float]:
@@ -156,6 +161,11 @@ def _length_problems(question: Question) -> Iterator[str]:
         if error := _fits(phase, steps):
             section = "target" if str(error).startswith("schedule") else "continual"
             yield f"{_lengths_key(question)}: a run of {steps} steps: {section}.{error}"
+
+
+def budget_key(question: Question) -> str:
+    """The key that limits the cost of the runs that are chosen."""
+    return "large.budget" if question.design.budget is None and question.is_large() else "design.budget"
 
 
 def _lengths_key(question: Question) -> str:

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from statistics import fmean
 
 import pandas as pd
@@ -13,7 +12,15 @@ from pipeline.goals.active.history import ChosenRun
 from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
 from pipeline.plan.runs import branch_run, continual_run, grid_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import candidate_peaks, candidate_steps, is_active, peak_of, rest_of_schedule, with_peak
+from pipeline.question.design import (
+    candidate_peaks,
+    candidate_steps,
+    is_active,
+    peak_of,
+    rest_of_schedule,
+    steps_of_parts,
+    with_peak,
+)
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import ladder_names
 from pipeline.question.schema import LawConfig, Question
@@ -99,18 +106,18 @@ def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[C
     return enough
 
 
-def least_cost(context: Context, chosen: Sequence[ChosenRun], runs: Sequence[PlannedRun]) -> float:
-    """Cost of the cheapest candidate that is none of `runs`; infinite where there is none."""
-    known, begun = {run.spec.hash for run in runs}, pretrained(context, [run.model for run in runs])
-    left = (one.run for one in candidate_runs(context, chosen) if one.run.spec.hash not in known)
-    return min((cost_of(context, run, begun) for run in left), default=inf)
+def least_cost(context: Context) -> float:
+    """Cost of the cheapest candidate, with the pre-training of its model."""
+    begun = pretrained(context, ())
+    return min(cost_of(context, one.run, begun) for one in candidate_runs(context))
 
 
 def first_runs(context: Context, candidates: Sequence[CandidateRun], limit: float) -> list[CandidateRun]:
     """The candidates that `large.first` names, at the peak of the target; none where one lacks or all cost more."""
     question, peak = context.question, peak_of(context.question, 1.0)
     first = question.large.first if question.is_large() else []
-    wanted = [(question.model.name, one.domain_ratio, round(one.length * question.target.steps)) for one in first]
+    steps = steps_of_parts(question, [one.length for one in first])
+    wanted = {(question.model.name, one.domain_ratio, length) for one, length in zip(first, steps)}
     found = [
         one for one in candidates if (one.model, one.domain_ratio, one.steps) in wanted and one.peak in (None, peak)
     ]

@@ -29,7 +29,6 @@ from pipeline.goals.active.candidates import (
     is_near,
     least_cost,
     losses_before,
-    own_cost,
     planned_again,
     pretrained,
     run_beyond,
@@ -51,7 +50,7 @@ from pipeline.goals.active.stopping import agrees, encloses
 from pipeline.plan.processes import workers
 from pipeline.plan.runs import by_domain, planned_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import candidate_steps, is_active, schedules_of_peaks
+from pipeline.question.design import budget_key, candidate_steps, is_active, schedules_of_peaks
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Recommendation, read_if_there
@@ -60,7 +59,6 @@ from pipeline.study.context import Context
 from pipeline.study.earlier import with_earlier
 from pipeline.study.fitted_points import are_all_fitted, open_columns, selected
 from pipeline.study.folder import PlannedRun, StudyError
-from pipeline.study.number_format import cost_in
 
 Recommended = Callable[[], tuple[float, float] | None]
 """Domain ratio and half-width of its 90% interval, as `cptlaw recommend` gives them; None: there is no answer."""
@@ -124,8 +122,8 @@ def first_round(context: Context) -> DesignRound:
         key = next((key for name, key in keys.items() if f"all have {name} =" in str(error)), "design")
         raise ConfigError([f"{key}: {error}"]) from None
     if not added.chosen:
-        question, least = context.question, least_cost(context, [], [])
-        if question.design.budget is None and question.is_large():
+        question, least = context.question, least_cost(context)
+        if budget_key(question) == "large.budget":
             part = question.large.budget * least / added.budget
             allowed = f"{part:.3g} or more, the part that the cheapest run of large.lengths costs"
             raise ConfigError([f"large.budget: {question.large.budget:g} of the run asked about; allowed: {allowed}"])
@@ -219,26 +217,7 @@ def most_telling(context: Context) -> str:
     return _round(context, chosen_runs(context), _measured(context, plan), True).next_runs()
 
 
-def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
-    """What an active design costs at most, and when it stops; `runs`, those for the fit so far, and their models'."""
-    question, chosen, unit_ = context.question, chosen_runs(context), context.once(unit)
-    count = sum(one.trains for one in chosen.rounds)
-    so_far = f"{count} round{'s' * (count > 1)} of runs so far, {cost_in(unit_, chosen.spent)} {unit_}"
-    side = f", of up to {question.design.batch or question.launcher.at_once} runs side by side (design.batch)"
-    begun = so_far if count else f"first round{side * question.launcher.elsewhere}"
-    if chosen.rounds and _has_ended(context, chosen.rounds[-1]):
-        return [f"{begun}; no more follow: {chosen.rounds[-1].stop} (design.tolerance={question.design.tolerance:g})"]
-    fitted = [run for run in runs if run.role == "fit" or run.model != question.model.name]
-    limit = f"{cost_in(unit_, context.once(budget))} {unit_}"
-    left = context.once(budget) - (chosen.spent or sum(own_cost(context, run) for run in fitted))
-    if least_cost(context, chosen.chosen, fitted) > left:
-        return [f"{begun}; no more follow: what is left of {limit} is enough for no other run"]
-    beside = "" if question.model.path else " beside the target's pre-training"
-    known = f"until the domain ratio is known within design.tolerance={question.design.tolerance:g}"
-    return [f"{begun}; more rounds follow {known}, at most {limit}{beside}"]
-
-
-def _has_ended(context: Context, last: DesignRound) -> bool:
+def has_ended(context: Context, last: DesignRound) -> bool:
     """Whether the last round stopped the choosing, and nothing that decided has changed since."""
     # What is wrong with the points says the step that reads them.
     with contextlib.suppress(StudyError):

@@ -9,9 +9,10 @@ from fitting import LAWS
 from fitting.law_average import laws_that_count
 from fitting.uncertainty.horizon import half_width, kind_of
 from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
+from pipeline.goals.active.outlook import possible_steps
 from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
 from pipeline.plan.processes import gpus, workers
-from pipeline.question.design import candidate_steps, is_active
+from pipeline.question.design import budget_key, is_active, steps_of_parts
 from pipeline.question.phases import pieces
 from pipeline.question.presets import HUB, models
 from pipeline.question.schema import Question
@@ -74,18 +75,15 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         untrained = f"note: {model} is the shape of {published} without its weights, pre-trained here on "
         taken = f"model=hf model.path={published} 'ladder=[]' takes the published ones"
         lines.append(f"{untrained}{quantity(parent.spec.tokens)} tokens; {taken}")
-    return [*lines, *_horizon_lines(question, runs, of_fit / cost)]
+    return [*lines, *_horizon_lines(context, runs)]
 
 
-def _horizon_lines(question: Question, runs: Sequence[PlannedRun], most: float) -> Iterator[str]:
-    """How far beyond the longest run for the fit the answer lies, and the error that is expected there.
-
-    A run that is yet to be chosen costs `most` of the target run, of whose model it is taken to be.
-    """
-    active, steps = is_active(question), question.target.steps
-    longest = max((run.spec.steps for run in runs if run.role == "fit"), default=0)
-    if active:
-        longest = max(longest, *(length for length in candidate_steps(question) if length <= most * steps), 0)
+def _horizon_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    """How far beyond the longest run for the fit the answer lies, and the error that is expected there."""
+    question, steps = context.question, context.question.target.steps
+    active = is_active(question)
+    fitted = [run.spec.end_step for run in runs if run.role == "fit" and run.spec.phase == "continual"]
+    longest = max(possible_steps(context, runs) if active else fitted, default=0)
     if not longest:
         return
     run = "longest run that may be chosen for the fit" if active else "longest run for the fit"
@@ -100,17 +98,28 @@ def _horizon_lines(question: Question, runs: Sequence[PlannedRun], most: float) 
     yield line + (f"the average of {len(laws)} laws, more where they disagree" if laws[1:] else laws[0])
 
 
-def short_lines(question: Question) -> Iterator[str]:
-    """That runs for the fit of a large run are too short for a law to learn from, a line for each reason."""
+def short_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    """That runs for the fit of a large run are too short for a law to learn from, a line for each reason.
+
+    Args:
+        runs: those for the fit so far; a length that none of them has, and that no later one can have, is not named.
+    """
+    question = context.question
     if not (question.is_large() and is_active(question)):
         return
-    target, lengths = question.target, candidate_steps(question)
+    large, target, lengths = question.large, question.target, possible_steps(context, runs)
     if few := [steps for steps in lengths if steps < FEW_STEPS]:
-        line = f"large.lengths: runs for the fit of {', '.join(map(str, few))} steps, for one of {target.steps:,}"
         part = f"{FEW_STEPS / target.steps:.2g}"
+        of_first = {*few} & {*steps_of_parts(question, [one.length for one in large.first])}
+        named = {"large.first": f"length: {part} or more in large.first"} if of_first else {}
+        if {*few} & {*steps_of_parts(question, large.lengths)} or not named:
+            named["large.lengths"] = f"large.lengths=[{part}] or more"
+        line = (
+            f"{' and '.join(named)}: runs for the fit of {', '.join(map(str, few))} steps, for one of {target.steps:,}"
+        )
         yield (
             f"{line}: in fewer than {FEW_STEPS} laws see little but the first transient (docs/negative-results.md); "
-            f"give large.lengths=[{part}] or more and a large.budget of at least as much a run, a longer run "
+            f"give {', '.join(named.values())} and a {budget_key(question)} of at least as much a run, a longer run "
             "(target.steps), or large.tokens=1e30"
         )
     warming = {steps: _warm_up(question, steps) for steps in lengths}

@@ -12,13 +12,13 @@ from functools import partial
 
 from fitting import Estimate, PointsError
 from fitting.law_average import WEIGHT_FLOOR
+from pipeline.goals.active.outlook import plan_lines
 from pipeline.goals.active.rounds import (
     add_confirmation_runs,
     design_runs,
     is_answered,
     most_telling,
     next_round,
-    plan_lines,
 )
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
 from pipeline.goals.ratio.answer_warnings import (
@@ -111,7 +111,7 @@ class LawGoal(Goal):
             )
         elif is_active(question):
             notes += plan_lines(context, runs)
-        notes += [*short_lines(question), *size_lines(question, runs)]
+        notes += [*short_lines(context, runs), *size_lines(question, runs)]
         return PlanNotes([] if self.chooses_run else asked_lines(context, runs), notes)
 
     def collect_stage(self, context: Context, log: Log) -> str:

@@ -28,6 +28,7 @@ from pipeline.goals.active.history import (
     read_rounds,
     write_rounds,
 )
+from pipeline.goals.active.outlook import plan_lines
 from pipeline.goals.active.rounds import (
     _laws,
     add_confirmation_runs,
@@ -36,7 +37,6 @@ from pipeline.goals.active.rounds import (
     is_answered,
     most_telling,
     next_round,
-    plan_lines,
 )
 from pipeline.goals.ratio import answer_warnings
 from pipeline.goals.ratio.confirm import Place, confirmation_runs

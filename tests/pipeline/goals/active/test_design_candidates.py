@@ -20,7 +20,8 @@ from pipeline.goals.active.candidates import (
     unit,
 )
 from pipeline.goals.active.history import BUDGET, CANDIDATES, ChosenRun, history_file, read_rounds
-from pipeline.goals.active.rounds import chosen_runs, design_runs, first_round, next_round, plan_lines
+from pipeline.goals.active.outlook import plan_lines
+from pipeline.goals.active.rounds import chosen_runs, design_runs, first_round, next_round
 from pipeline.goals.ratio.answering_laws import with_tried_peaks
 from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.registry import goal_of, read_question

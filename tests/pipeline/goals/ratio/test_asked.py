@@ -89,7 +89,8 @@ LARGE = ["large.tokens=1e6", "target.steps=6000"]
         (["large.confirm=true"], f"at most 10% of{BESIDE}2 such runs follow", 20),
         (["design.budget=12288000"], f"at most 100% of{FOLLOWED}", 20),
         # No run is large before 1e8 tokens.
-        (["large.tokens=1e8", "design.budget=12288000"], f"at most 100% of{BESIDE}2 such runs follow", 1),
+        # What the first round leaves of that is enough for half of its steps.
+        (["large.tokens=1e8", "design.budget=12288000"], f"at most 100% of{BESIDE}2 such runs follow", 2),
     ],
 )
 def test_a_large_run_is_advised_for_a_tenth_of_its_cost(words: list[str], cost: str, horizon: int) -> None:
@@ -118,11 +119,26 @@ def test_nothing_is_said_where_the_answer_chooses_the_run() -> None:
     assert not goal_of(question).plan_notes(context, []).asked
 
 
+SHORT = "runs for the fit of"
+FIRST = "{domain_ratio: 0.9, length: 0.09}, {domain_ratio: 0.1, length: 0.015}"
+
+
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
         (LARGE, []),
-        (["large.tokens=1e6"], ["large.lengths: runs for the fit of 8, 15, 30 steps, for one of 600: in fewer"]),
+        (["large.tokens=1e6"], [f"large.lengths: {SHORT} 8, 15, 30 steps, for one of 600: in fewer"]),
+        # What the first round leaves of the budget is enough for no longer run.
+        (["large.tokens=1e6", "large.budget=0.03"], [f"large.lengths: {SHORT} 8 steps, for one of 600: in fewer"]),
+        (
+            ["large.tokens=1e6", "large.budget=0.11", f"large.first=[{FIRST}]"],
+            [f"large.first: {SHORT} 9 steps, for one of 600: in fewer"],
+        ),
+        (
+            ["large.tokens=1e6", "large.budget=0.3", "large.lengths=[0.02,0.5]", f"large.first=[{FIRST}]"],
+            [f"large.first and large.lengths: {SHORT} 9, 12 steps, for one of 600: in fewer"],
+        ),
         (["large.tokens=1e6", "large.lengths=[0.0667]"], []),
         (["large.lengths=[0.01]"], []),
         (
@@ -132,6 +148,10 @@ def test_nothing_is_said_where_the_answer_chooses_the_run() -> None:
     ],
 )
 def test_runs_that_are_too_short_to_learn_from_are_named(words: list[str], lines: list[str]) -> None:
-    found = [*short_lines(read_question([*WORDS, *words]))]
+    question = read_question([*WORDS, "ladder=[]", *words])
+    context = estimate(question)
+    found = [*short_lines(context, goal_of(question).runs(context))]
     assert [line[: len(start)] for line, start in zip(found, lines, strict=True)] == lines
-    assert "large.lengths=[0.067] or more" in found[0] if lines and "large.lengths" in lines[0] else True
+    lengths = ["length: 0.067 or more in large.first"] * any("large.first" in line for line in lines)
+    lengths += ["large.lengths=[0.067] or more"] * any("large.lengths" in line for line in lines)
+    assert not lengths or f"; give {', '.join(lengths)} and a large.budget of at least as much a run, " in found[0]
