@@ -1,7 +1,7 @@
 """The formats of `cptlaw export`: each writes a plan as the configuration of a trainer, and what it cannot express.
 
-LLaMA-Factory, TRL and axolotl extend the Trainer of transformers, and their mixture weights count documents. Those of
-Megatron-LM, NeMo and torchtitan count tokens.
+LLaMA-Factory, TRL and axolotl extend the Trainer of transformers, and their mixture counts documents: by weights, or
+for axolotl, which has none, by slices. The weights of Megatron-LM, NeMo and torchtitan count tokens.
 """
 
 import json
@@ -84,10 +84,12 @@ def axolotl(plan: TrainingPlan) -> Config:
         "optim": "optimizer",
         "lr_scheduler_type": "lr_scheduler",
     }
-    datasets = []
+    mixed, datasets = len(plan.corpora) > 1, []
+    sliced = mixed and _documents_are_known(plan)
     for one in plan.corpora:
         files = {"path": one.source.path, "ds_type": _loader(one)} | ({"data_files": one.text} if one.ending else {})
-        datasets.append({"type": "completion", "field": one.source.column, **_dataset(one, _HUB, files)})
+        dataset = {"type": "completion", "field": one.source.column, **_dataset(one, _HUB, files)}
+        datasets += [dataset | {"split": split} for split in _slices(one, plan.tokens)] if sliced else [dataset]
     values = {
         "base_model": plan.model,
         "datasets": datasets,
@@ -96,10 +98,21 @@ def axolotl(plan: TrainingPlan) -> Config:
         **{renamed.get(key, key): value for key, value in _trainer_arguments(plan).items()},
     }
     missing = scheduler(plan)[2]
-    if len(plan.corpora) > 1:
+    if sliced:
+        first = "it takes the first ones, so shuffle a file whose order means something"
+        missing += [f"{line}; {first}" for line in _by_document(plan, "split")]
+    elif mixed:
         wanted = ", ".join(f"{corpus.weight * plan.tokens:,.0f} tokens of {corpus.name}" for corpus in plan.corpora)
         missing.append(f"the mixture: axolotl has no weights of data sets; give it files of {wanted}")
     return _yaml(values), missing
+
+
+def _slices(corpus: TrainerCorpus, tokens: int) -> list[str]:
+    """Slices of the split that together are the documents of the corpus in a run of so many tokens."""
+    there = (corpus.documents or 0) + corpus.validates
+    documents = max(round(corpus.weight * tokens * corpus.per_token), 1)
+    counts = [there] * (documents // there) + [documents % there] * (documents % there > 0)
+    return [f"{corpus.source.split}[:{count}]" for count in counts]
 
 
 def megatron(plan: TrainingPlan) -> Config:
@@ -297,12 +310,18 @@ def _peak_held(plan: TrainingPlan, after: bool = False) -> str:
     return f"{what}{f', after {plan.stable} steps at it' * after}: the peak is held instead"
 
 
+def _documents_are_known(plan: TrainingPlan) -> bool:
+    return all(corpus.per_token for corpus in plan.corpora)
+
+
 def _document_ratios(plan: TrainingPlan) -> list[float]:
-    return [corpus.weight if corpus.documents is None else corpus.documents for corpus in plan.corpora]
+    known = _documents_are_known(plan)
+    ratios = [corpus.weight * (corpus.per_token if known else 1) for corpus in plan.corpora]
+    return [ratio / sum(ratios) for ratio in ratios]
 
 
 def _by_document(plan: TrainingPlan, key: str) -> list[str]:
-    if plan.corpora[0].documents is None:
+    if not _documents_are_known(plan):
         return [
             f"{key} counts documents, the mixture tokens: divide by tokens per document (prepare the corpora first)"
         ]

@@ -42,8 +42,8 @@ class TrainerCorpus:
     source: Source
     weight: float
     """Ratio of the training tokens, above 0."""
-    documents: float | None
-    """Ratio of the training documents at that weight."""
+    documents: int | None
+    """Documents to train on."""
     available: int | None
     """Tokens to train on."""
     dropped: int = 0
@@ -54,6 +54,11 @@ class TrainerCorpus:
     """Documents of its files that prepare dropped since they are like its validation set."""
     ending: str = ""
     """Ending of all files, where the path is a folder of them."""
+
+    @property
+    def per_token(self) -> float:
+        """Documents per token; 0: not known."""
+        return (self.documents or 0) / (self.available or 1)
 
     @property
     def text(self) -> str:
@@ -221,21 +226,18 @@ def _corpora(question: Question, mixture: dict[str, float]) -> Iterator[TrainerC
     with contextlib.suppress(CorpusError):
         sources = sources_of(question, with_validation=False)
     weights = {name: weight for name, weight in mixture.items() if weight > 0}
-    documents: dict[str, float] = {}
-    if all(name in prepared and sum(prepared[name].documents.values()) for name in weights):
-        for name, weight in weights.items():
-            documents[name] = weight * sum(prepared[name].documents.values()) / sum(prepared[name].tokens.values())
     for name, weight in weights.items():
         if name not in prepared:
             yield TrainerCorpus(name, sources[name], weight, None, None)
             continue
-        made, ratio = prepared[name], documents[name] / sum(documents.values()) if documents else None
+        made = prepared[name]
         # Documents that are like validation text stay in the counts of the others.
         like = sum(count for rule, count in made.dropped.items() if rule.startswith("validation."))
         dropped = sum(made.dropped.values()) - like
         apart = question.corpora.validation or question.corpora.sources[name].validation
         validates = 0 if apart else made.documents["validation"]
-        yield TrainerCorpus(name, sources[name], weight, ratio, made.tokens["train"], dropped, validates, like)
+        train = made.documents["train"], made.tokens["train"]
+        yield TrainerCorpus(name, sources[name], weight, *train, dropped, validates, like)
 
 
 def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[str]:

@@ -30,8 +30,8 @@ PLAN = TrainingPlan(
     study="law-study",
     model="org/base",
     corpora=(
-        TrainerCorpus("general", Source("hub", name="org/web", subset="en"), 0.6, 0.75, 10**9),
-        TrainerCorpus("law", Source("files", path="law.jsonl", column="body"), 0.4, 0.25, 10**9),
+        TrainerCorpus("general", Source("hub", name="org/web", subset="en"), 0.6, 2 * 10**6, 10**9),
+        TrainerCorpus("law", Source("files", path="law.jsonl", column="body"), 0.4, 10**6, 10**9),
     ),
     steps=1000,
     global_batch=64,
@@ -134,7 +134,10 @@ def test_documents_are_weighed_where_the_trainer_counts_documents() -> None:
     text, missing = FORMATS["trl"].write(unknown)
     assert [one["fraction"] for one in yaml.safe_load(text)["datasets"]] == [0.6, 0.4]
     assert any("fraction counts documents" in line for line in missing)
-    assert "78,643,200 tokens of general, 52,428,800 tokens of law" in FORMATS["axolotl"].write(PLAN)[1][-1]
+    assert [one["split"] for one in written("axolotl", PLAN)["datasets"]] == ["train[:157286]", "train[:52429]"]
+    text, missing = FORMATS["axolotl"].write(unknown)
+    assert "train[" not in text
+    assert "78,643,200 tokens of general, 52,428,800 tokens of law" in missing[-1]
 
 
 def test_tokens_are_weighed_where_the_trainer_counts_tokens() -> None:

@@ -73,8 +73,8 @@ Texts = list[list[str]]
 """The documents of each corpus."""
 
 
-def load(kind: str, files: str | list[str], cache: Path) -> Any:
-    return datasets.load_dataset(kind, data_files=files, split="train", cache_dir=str(cache))
+def load(kind: str, files: str | list[str], cache: Path, split: str = "train") -> Any:
+    return datasets.load_dataset(kind, data_files=files, split=split, cache_dir=str(cache))
 
 
 def by_trl(text: str, cache: Path) -> Texts:
@@ -103,7 +103,8 @@ def by_axolotl(text: str, cache: Path) -> Texts:
     """As axolotl.utils.data.shared."""
     given = yaml.safe_load(text)["datasets"]
     assert all(Path(one["path"]).is_dir() == ("data_files" in one) for one in given)
-    return [list(load(one["ds_type"], one.get("data_files", one["path"]), cache)[one["field"]]) for one in given]
+    files = [(one, one.get("data_files", one["path"]), one.get("split", "train")) for one in given]
+    return [list(load(one["ds_type"], path, cache, split)[one["field"]]) for one, path, split in files]
 
 
 def by_torchtitan(text: str, monkeypatch) -> Texts:
@@ -154,7 +155,7 @@ def test_a_trainer_loads_the_documents_that_cptlaw_reads(
 ) -> None:
     """Also where all text is written anew, without validation documents, of which there are none here."""
     # A real prepare counts what it leaves out of each corpus.
-    corpora = [TrainerCorpus(key, source, 1.0, 1.0, None) for key, source in sources.items()]
+    corpora = [TrainerCorpus(key, source, 1.0, None, None) for key, source in sources.items()]
     corpora = [dataclasses.replace(one, dropped=1) if one.name == "column" else one for one in corpora]
     corpora = [dataclasses.replace(one, available=1, validates=1 if apart else 0) for one in corpora]
     folder, lines = tmp_path / "out" / "law-data", []
@@ -233,3 +234,15 @@ def test_validation_text_is_left_out_where_asked(sources: dict[str, Source], tmp
     for changes, line in (({"available": None}, "not prepared here"), ({"like": 3, "validates": 0}, "3 of its docu")):
         plan = dataclasses.replace(PLAN, corpora=(dataclasses.replace(corpus, **changes),))
         assert loadable(plan, FORMATS["trl"].loader, None, lines.append, 0.3)[1][0].startswith(f"law: {line}")
+
+
+def test_axolotl_loads_the_mixture(tmp_path: Path) -> None:
+    """40% of 1,000 tokens are half of a corpus of 800 in 40 documents, 60% two and a half times one of 240 in 12."""
+    corpora = []
+    for name, weight, documents, tokens, validates in (("general", 0.4, 40, 800, 2), ("law", 0.6, 12, 240, 0)):
+        write(file := tmp_path / f"{name}.jsonl", [{"text": f"{name} {n}"} for n in range(documents + validates)])
+        corpora.append(TrainerCorpus(name, Source(path=str(file)), weight, documents, tokens, validates=validates))
+    plan = dataclasses.replace(PLAN, corpora=tuple(corpora), steps=5, global_batch=2, sequence_length=100)
+    text, missing = FORMATS["axolotl"].write(plan)
+    assert list(map(len, by_axolotl(text, tmp_path / "cache"))) == [20, 12, 12, 6]
+    assert missing[-1].startswith("split counts documents; it was computed from the ratios of tokens (general 0.4, ")
