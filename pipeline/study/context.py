@@ -147,8 +147,20 @@ class Context:
 
     @cached_property
     def tested(self) -> pd.DataFrame:
-        """Predictions of held-out points, as `fits.back_test` gives them. Raises StudyError: there are none."""
-        return read_back_test(self.study)
+        """Predictions of held-out points by the laws of the question, as `fits.back_test` gives them.
+
+        Raises:
+            StudyError: there are none, or they are of other laws than the fits.
+        """
+        tested = read_back_test(self.study)
+        laws = [*tested["law"].unique()]
+        of_others = [law for law in self.fits[self.corpora[0]] if law not in laws]
+        if of_others and not {*laws} <= {*self.question.law}:
+            raise StudyError(
+                f"{', '.join(of_others)}: not among the laws that cptlaw fit tested last; give law=[{','.join(laws)}], "
+                f"or some of them, to this command, or run cptlaw fit again with law=[{','.join(self.question.law)}]"
+            )
+        return tested[tested["law"].isin(self.question.law)]
 
     @cached_property
     def target(self) -> Target:

@@ -251,18 +251,8 @@ def weights(tested: pd.DataFrame, corpus: str, kind: str, horizon: float = 1.0) 
 def with_average(
     fits: Mapping[str, Mapping[str, Fit]], weights: Mapping[str, Mapping[str, float]], tested: pd.DataFrame
 ) -> dict[str, dict[str, Fit | LawAverage]]:
-    """The fits of each corpus, and their average where there are weights.
-
-    Raises:
-        StudyError: a law has a weight and no fit.
-    """
+    """The fits of each corpus, and their average where there are weights, each of a law that is fitted."""
     made: dict[str, dict[str, Fit | LawAverage]] = {corpus: {**of_corpus} for corpus, of_corpus in fits.items()}
-    averaged = list(dict.fromkeys(law for of_law in weights.values() for law in of_law))
-    if absent := [law for law in averaged if not all(law in of_corpus for of_corpus in fits.values())]:
-        raise StudyError(
-            f"{', '.join(absent)}: among the laws that cptlaw fit read last, but not among those of this command; give "
-            f"law=[{','.join(averaged)}] to this command too, or run cptlaw fit again without it"
-        )
     for corpus, of_law in weights.items():
         if of_law:
             errors = held_out_errors(tested, corpus, of_law)

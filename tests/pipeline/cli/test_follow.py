@@ -65,6 +65,19 @@ def followed(study: Study, log: Path, capsys, *words: str) -> tuple[Mapping, str
     return json.loads(out), err
 
 
+def test_some_of_the_fitted_laws_answer(study: Study, tmp_path: Path, capsys) -> None:
+    """Each of all, two and one that are given."""
+    laws = ("transfer-open", "transfer-open-saturating", "transfer-anchored")
+    assert run(["fit", str(study.folder), f"law=[{','.join(laws)}]", "bootstrap=0"]) == 0
+    log = table(tmp_path / "log.jsonl", 20)
+    ends = []
+    for given in ((), laws[:2], laws[:1]):
+        words = [f"law=[{','.join(given)}]"] * bool(given)
+        content, _ = followed(study, log, capsys, *words)
+        ends.append(content["corpora"]["domain"]["end"]["loss"])
+    assert len({*ends}) == 3
+
+
 def test_a_run_as_predicted_stays_in_its_interval(study: Study, tmp_path: Path, capsys) -> None:
     files = {path: path.read_bytes() for path in study.folder.rglob("*") if path.is_file()}
     content, text = followed(study, table(tmp_path / "points.jsonl", 20), capsys)
