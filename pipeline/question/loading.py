@@ -34,7 +34,7 @@ from pipeline.question.messages import (
     value_problems,
 )
 from pipeline.question.overrides import readable
-from pipeline.question.presets import goal_section, groups, is_group, kinds, law_problems, law_sections, laws
+from pipeline.question.presets import goal_section, groups, is_group, kinds, law_problems, law_sections, laws, named
 from pipeline.question.rehearsal import give_texts, rehearsed
 from pipeline.question.schema import Question
 from pipeline.question.validation import Check, problems
@@ -81,7 +81,7 @@ def read_question(overrides: Sequence[str], goal_problems: Check = _none) -> Que
     if not composed.rehearsal:
         return checked(composed, goal_problems)
     texts = give_texts(composed)
-    return _checked(rehearsed(_question(composed), texts), goal_problems)
+    return _checked(rehearsed(_question(named(composed)), texts), goal_problems)
 
 
 def _composed(overrides: Sequence[str]) -> DictConfig:
@@ -151,7 +151,7 @@ def selects_file(override: str) -> bool:
 
 def checked(composed: Any, goal_problems: Check = _none) -> Question:
     """The question in a composed configuration, after all checks that need no data."""
-    return _checked(_question(composed), goal_problems)
+    return _checked(_question(named(composed)), goal_problems)
 
 
 def _checked(question: Question, goal_problems: Check) -> Question:
@@ -198,7 +198,8 @@ def load_question(
         raise ConfigError(lines)
     with contextlib.suppress(*REFUSED):  # Where one of them is no section any more, the checks say so.
         stored.continual.update({key: stored.target[key] for key in followed})
-    return checked(stored, goal_problems) if again else _question(stored)
+    # A study planned before models were called by their place keeps the name in its runs.
+    return _checked(_question(stored), goal_problems) if again else _question(stored)
 
 
 def read_yaml(text: str) -> DictConfig | ListConfig:

@@ -34,6 +34,10 @@ def models(question: Question) -> tuple[list[ModelConfig], ModelConfig]:
     return ladder or [question.model], question.model
 
 
+UNNAMED = ("local", "hf")
+"""Files of conf/model for a model that is elsewhere."""
+
+
 def preset(name: str, data: str = "data") -> ModelConfig:
     """The model of the ladder with that name, in the folder of prepared corpora and converted models `data`.
 
@@ -59,7 +63,26 @@ def name_in_tables(entry: str) -> str:
     >>> name_in_tables("Qwen/Qwen1.5-0.5B"), name_in_tables("qwen2-0.3m")
     ('qwen1.5-0.5b', 'qwen2-0.3m')
     """
-    return Path(entry).name.lower() if "/" in entry else entry
+    return (name_of_place(entry) or entry) if "/" in entry else entry
+
+
+def name_of_place(path: str) -> str:
+    """What a directory or a name of the hub calls a model; a snapshot in the hub's cache is that of the name.
+
+    >>> [*map(name_of_place, ("a/My Model", "hub/models--Qwen--Qwen2.5-1.5B/snapshots/1f8d5", "."))]
+    ['my-model', 'qwen2.5-1.5b', '']
+    """
+    place = Path(path)
+    name = place.parts[-3].rpartition("--")[2] if place.parts[-2:-1] == ("snapshots",) else place.name
+    return re.sub(r"[^a-z0-9_.-]", "-", name.lower()).lstrip("_.-")
+
+
+def named(composed: Any) -> Any:
+    """A composed question, whose model of another place is called by its directory or hub name."""
+    model = composed.model
+    if model.name in UNNAMED and isinstance(model.path, str):
+        model.name = name_of_place(model.path) or model.name
+    return composed
 
 
 def ladder_names(question: Question) -> list[str]:

@@ -223,7 +223,8 @@ def _model_problems(question: Question) -> Iterator[str]:
     for one in [*ladder, target]:
         places.setdefault(one.name, set()).add(one.path)
     yield from (
-        f"ladder: {len(paths)} models are called {name!r} ({', '.join(sorted(map(str, paths)))}); rename a folder"
+        f"ladder: {len(paths)} models are called {name!r} ({', '.join(sorted(map(str, paths)))}); rename a folder, or "
+        "give model.name="
         for name, paths in places.items()
         if len(paths) > 1
     )

@@ -194,7 +194,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert "not a study" in refused(["export", folder, "format=trl"], capsys)
     (study.folder / "study.yaml").write_text(question_yaml(question))
     assert "recommendation.json: missing; run cptlaw recommend" in refused(["export", folder, "format=trl"], capsys)
-    target = RecommendedRun("local", 0.1, 400 * 8 * question.sequence_length / 1e9, 400)
+    target = RecommendedRun("base", 0.1, 400 * 8 * question.sequence_length / 1e9, 400)
     recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target).write(study)
     # What this machine trains fastest says nothing of the one that trains the answer.
     Machine("fp32", {}, {"fp32": 2, "bf16": 1}, "a CPU").write(study)
@@ -217,14 +217,14 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
         ["export", folder, "format=trl", "devices=3"], capsys
     )
     assert "did you mean trl?" in refused(["export", folder, "format=trk"], capsys)
-    assert "# Train local on 30% domain and 70% general by prediction; no run has confirmed it yet." in text
+    assert "# Train base on 30% domain and 70% general by prediction; no run has confirmed it yet." in text
     error = refused(["export", folder, "format=trl", "goal.domain_ratio=0.94"], capsys)
     assert "goal.domain_ratio: not read with goal.kind=trade-off; domain_ratio=... sets the ratio" in error
     for wrong in ("1.2", "93.2%", "nan"):
         error = refused(["export", folder, "format=trl", f"domain_ratio={wrong}"], capsys)
         assert f"domain_ratio: {wrong}; allowed: a number, 0 to 1" in error
     assert run(["export", folder, "format=megatron", f"output={output}", "domain_ratio=0.25"]) == 0
-    given = "25% domain by domain_ratio=0.25, not by the study, whose answer is: train local on 30% domain and 70%"
+    given = "25% domain by domain_ratio=0.25, not by the study, whose answer is: train base on 30% domain and 70%"
     assert f"note: {given}" in capsys.readouterr().err
     text = output.read_text()
     assert f"# {given}" in text
@@ -236,7 +236,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert "answers goal.tolerance=0.03, but goal.tolerance=0.5 is asked" in error
     expected = {corpus: PredictedLoss(2.01, 1.9, 2.1) for corpus in ("general", "domain")}
     made = recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target, predicted=expected)
-    rows = [confirmation_row(corpus, 0.3, [2.0], model="local", steps=400) for corpus in ("general", "domain")]
+    rows = [confirmation_row(corpus, 0.3, [2.0], model="base", steps=400) for corpus in ("general", "domain")]
     Confirmation(0.9, rows, goal_of(question).outcome(question, made, rows), None, made.identity).write(study)
     made.write(study)
     assert run(["export", folder, "format=trl"]) == 0
@@ -286,7 +286,7 @@ def test_text_is_found_from_another_folder_than_that_of_plan(tmp_path: Path, mon
     study, batch = study_of(question), question.target.global_batch
     study.folder.mkdir(parents=True)
     (study.folder / "study.yaml").write_text(question_yaml(question))
-    target = RecommendedRun("local", 0.1, 600 * batch * question.sequence_length / 1e9, 600)
+    target = RecommendedRun("base", 0.1, 600 * batch * question.sequence_length / 1e9, 600)
     recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target).write(study)
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")

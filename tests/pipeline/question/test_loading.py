@@ -51,6 +51,17 @@ def test_every_file_composes(group: str, name: str) -> None:
     assert read_question([f"{group}={name}", *needed])
 
 
+def test_a_model_of_another_place_has_its_name(tmp_path: Path) -> None:
+    words = ["experiment=base-model", "model=hf"]
+    named = read_question([*words, "model.path=Qwen/Qwen2.5-1.5B"])
+    assert named.model.name == "qwen2.5-1.5b"
+    assert read_question([*words, "model.path=Qwen/Qwen2.5-1.5B", "model.name=mine"]).model.name == "mine"
+    # A study that was planned before keeps the name of its runs.
+    named.model.name = "hf"
+    (tmp_path / "study.yaml").write_text(question_yaml(named))
+    assert load_question(tmp_path / "study.yaml").model.name == "hf"
+
+
 def test_a_law_has_its_own_defaults() -> None:
     names = [name for name, law in LAWS.items() if law.study]
     assert len(names) == 18
