@@ -331,6 +331,12 @@ def assumptions(
         lines.append("run: no such column, so every row counts as a run of its own; intervals come out too narrow")
     if "step" not in points:
         lines.append("step: no such column, so duplicate points go unnoticed")
+    if "schedule" in points and "s1" not in points:
+        named = ", ".join(points["schedule"].dropna().astype(str).unique())
+        lines.append(
+            f"schedule ({named}): not read; s1 and s2, or lr, the learning rate of each row, say it to the laws that "
+            "read them"
+        )
     one_corpus = "corpus: no such column, so all rows are taken as losses on one validation corpus"
     lines.append(one_corpus if "" in parts else f"corpus: a fit for each of {', '.join(parts)}")
     if unnamed := len(points) - sum(map(len, parts.values())):

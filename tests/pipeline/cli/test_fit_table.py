@@ -87,6 +87,13 @@ def test_a_csv_is_fitted_compared_and_written(file: Path, tmp_path: Path, points
     assert fit.predict(points) == pytest.approx(points["loss"].to_numpy(), rel=0.2)
 
 
+def test_a_column_schedule_is_not_read(tmp_path: Path, points, capsys) -> None:
+    points.assign(schedule="wsd").to_csv(path := tmp_path / "points.csv", index=False)
+    lines = printed(capsys, 0, f"points={path}", "law=chinchilla", "bootstrap=0")
+    line = "schedule (wsd): not read; s1 and s2, or lr, the learning rate of each row, say it to the laws that read"
+    assert f"  {line} them" in lines
+
+
 def test_each_corpus_has_its_own_fit_and_columns_may_be_scaled(raw: Path, tmp_path: Path, points, capsys) -> None:
     lines = printed(capsys, 0, f"points={raw}", "law=dcpt", RAW, f"out={tmp_path}", "bootstrap=0")
     assert "  corpus: a fit for each of law, a/b" in lines
