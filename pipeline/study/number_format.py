@@ -1,6 +1,7 @@
 """Ratios, counts and names as text."""
 
 import html
+import math
 from collections.abc import Mapping
 
 from fitting.law_average import AVERAGE
@@ -98,6 +99,16 @@ def cost_in(unit: str, cost: float) -> str:
     """
     digits = f"{cost:.2g}"
     return f"{float(digits):,.10g}" if unit in ("device-hours", "GPU-h") else digits
+
+
+def at_least(limit: float) -> str:
+    """A lower limit above 0, three digits rounded up, so that what is shown is enough.
+
+    >>> at_least(0.02504), at_least(0.0125), at_least(3.751e12)
+    ('0.0251', '0.0125', '3.76e+12')
+    """
+    scale = 10.0 ** (math.floor(math.log10(limit)) - 2)
+    return f"{math.ceil(limit / scale - 1e-9) * scale:.3g}"
 
 
 def duration(seconds: float) -> str:

@@ -112,17 +112,23 @@ def least_cost(context: Context) -> float:
     return min(cost_of(context, one.run, begun) for one in candidate_runs(context))
 
 
-def first_runs(context: Context, candidates: Sequence[CandidateRun], limit: float) -> list[CandidateRun]:
-    """The candidates that `large.first` names, at the peak of the target; none where one lacks or all cost more."""
+def first_runs(context: Context, candidates: Sequence[CandidateRun]) -> tuple[list[CandidateRun], str]:
+    """The candidates that `large.first` names, at the peak of the target, and why it has others; '': it has none."""
     question, peak = context.question, peak_of(context.question, 1.0)
-    first = question.large.first if question.is_large() else []
+    design, first = question.design, question.large.first if question.is_large() else []
     steps = steps_of_parts(question, [one.length for one in first])
-    wanted = {(question.model.name, one.domain_ratio, length) for one, length in zip(first, steps)}
-    found = [
-        one for one in candidates if (one.model, one.domain_ratio, one.steps) in wanted and one.peak in (None, peak)
-    ]
-    cost = sum(cost_of(context, one.run, pretrained(context, ())) for one in found)
-    return found if len(found) == len(wanted) and cost <= limit else []
+    wanted = {(one.domain_ratio, length) for one, length in zip(first, steps)}
+    of_target = [one for one in candidates if one.model == question.model.name and one.peak in (None, peak)]
+    found = [one for one in of_target if (one.domain_ratio, one.steps) in wanted]
+    for ratio, length in sorted(wanted - {(one.domain_ratio, one.steps) for one in found}):
+        reasons = {
+            f"design.ratios={design.ratios} lacks {ratio}": ratio not in design.ratios,
+            "design.target_size=false": not design.target_size and question.model.name not in ladder_names(question),
+            f"design.peaks={design.peaks} lacks 1": peak not in candidate_peaks(question),
+        }
+        why = next((reason for reason, holds in reasons.items() if holds), "the text is not enough for it")
+        return found, f"no run of {length:,} steps at domain ratio {ratio:g} can be chosen: {why}"
+    return found, ""
 
 
 def run_beyond(

@@ -1,12 +1,24 @@
 """Which runs an active design may choose yet, and what it costs at most."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
-from pipeline.goals.active.candidates import CandidateRun, budget, candidate_runs, cost_of, own_cost, pretrained, unit
+from pipeline.goals.active.candidates import (
+    CandidateRun,
+    asked_run,
+    budget,
+    candidate_runs,
+    cost_of,
+    first_runs,
+    own_cost,
+    pretrained,
+    unit,
+)
 from pipeline.goals.active.rounds import chosen_runs, has_ended
+from pipeline.question.design import budget_key
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
-from pipeline.study.number_format import cost_in
+from pipeline.study.number_format import at_least, cost_in
 
 
 def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
@@ -26,13 +38,39 @@ def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     return [f"{begun}; more rounds follow {known}, at most {limit}{beside}"]
 
 
+def budget_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    """That the first runs are not those of large.first, and that the budget holds one domain ratio; a line each."""
+    question, candidates = context.question, context.once(_candidates)
+    domain, key, limit = question.corpora.domain, budget_key(question), context.once(budget)
+    whole, of = 1.0, f" {context.once(unit)}"
+    if key == "large.budget":
+        whole, of = own_cost(context, asked_run(context)), " of the run asked about"
+    given = f"{key}={limit / whole:.3g}"
+    first, lacks = first_runs(context, candidates)
+    cost = sum(cost_of(context, one.run, pretrained(context, ())) for one in first)
+    if lacks and not chosen_runs(context).runs:
+        yield f"large.first: {lacks}; others are chosen in place of all; give large.first=[], or runs that can be"
+    elif cost > limit and not chosen_runs(context).runs:
+        line = f"large.first: its runs cost {at_least(cost / whole)}{of}, more than {given}"
+        yield f"{line}; others are chosen in place of all; give {key}={at_least(cost / whole)} or more"
+    fitted = [run for run in runs if run.role == "fit" and domain in run.spec.mixture]
+    ratios = {float(Fraction(run.spec.mixture[domain])) for run in fitted}
+    others = [one for one in candidates if one.domain_ratio not in ratios]
+    stays = all(one.domain_ratio in ratios for one in later_runs(context, runs))
+    # Earlier studies have general losses at other ratios.
+    if len(ratios) == 1 and others and stays and not question.general_from:
+        begun = pretrained(context, [run.model for run in fitted])
+        least = at_least((_spent(context, runs) + min(cost_of(context, one.run, begun) for one in others)) / whole)
+        line = f"{given} holds runs at one domain ratio alone, {ratios.pop():g}, which cannot tell another"
+        yield f"{line}; two ratios cost {least}{of}: give {key}={least} or more"
+
+
 def later_runs(context: Context, runs: Sequence[PlannedRun]) -> list[CandidateRun]:
     """The runs that may be chosen after `runs`, those for the fit so far, for what is left of the budget."""
-    chosen = chosen_runs(context)
-    if chosen.rounds and has_ended(context, chosen.rounds[-1]):
+    rounds = chosen_runs(context).rounds
+    if rounds and has_ended(context, rounds[-1]):
         return []
-    fitted = [run for run in runs if run.role == "fit" or run.model != context.question.model.name]
-    left = context.once(budget) - (chosen.spent or sum(own_cost(context, run) for run in fitted))
+    left, fitted = context.once(budget) - _spent(context, runs), _counted(context, runs)
     known, begun = {run.spec.hash for run in fitted}, pretrained(context, [run.model for run in fitted])
     return [
         one
@@ -45,6 +83,16 @@ def possible_steps(context: Context, runs: Sequence[PlannedRun]) -> list[int]:
     """Lengths of the runs for the fit so far and of those that may be chosen after them, steps, in increasing order."""
     fitted = {run.spec.end_step for run in runs if run.role == "fit" and run.spec.phase == "continual"}
     return sorted(fitted | {one.steps for one in later_runs(context, runs)})
+
+
+def _spent(context: Context, runs: Sequence[PlannedRun]) -> float:
+    """Cost of the chosen rounds, or of the first one that `runs` are."""
+    return chosen_runs(context).spent or sum(own_cost(context, run) for run in _counted(context, runs))
+
+
+def _counted(context: Context, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The runs that count in the budget: those for the fit, and the pre-training of all models but the target."""
+    return [run for run in runs if run.role == "fit" or run.model != context.question.model.name]
 
 
 def _candidates(context: Context) -> list[CandidateRun]:

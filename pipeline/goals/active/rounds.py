@@ -59,6 +59,7 @@ from pipeline.study.context import Context
 from pipeline.study.earlier import with_earlier
 from pipeline.study.fitted_points import are_all_fitted, open_columns, selected
 from pipeline.study.folder import PlannedRun, StudyError
+from pipeline.study.number_format import at_least
 
 Recommended = Callable[[], tuple[float, float] | None]
 """Domain ratio and half-width of its 90% interval, as `cptlaw recommend` gives them; None: there is no answer."""
@@ -125,9 +126,9 @@ def first_round(context: Context) -> DesignRound:
         question, least = context.question, least_cost(context)
         if budget_key(question) == "large.budget":
             part = question.large.budget * least / added.budget
-            allowed = f"{part:.3g} or more, the part that the cheapest run of large.lengths costs"
+            allowed = f"{at_least(part)} or more, the part that the cheapest run of large.lengths costs"
             raise ConfigError([f"large.budget: {question.large.budget:g} of the run asked about; allowed: {allowed}"])
-        allowed = f"{least:.3g} or more, the cost of the cheapest run, or null"
+        allowed = f"{at_least(least)} or more, the cost of the cheapest run, or null"
         raise ConfigError([f"design.budget: {added.budget:g} {added.unit}; allowed: {allowed}"])
     return added
 
@@ -261,9 +262,11 @@ def _round(
     known = [] if points is None else points["run"].unique()
     added = dataclasses.replace(_empty_round(context, chosen, known), more=more)
     left = inf if more else added.budget - added.spent
-    if points is None and (given := first_runs(context, runs, left)):
+    if points is None:
+        given, lacks = first_runs(context, runs)
         made = [_chosen(context, one, None, begun) for one in given]
-        return dataclasses.replace(added, chosen=made, reason="as large.first has them")
+        if made and not lacks and sum(one.cost for one in made) <= left:
+            return dataclasses.replace(added, chosen=made, reason="as large.first has them")
     fresh = every[~every["run"].isin(known)]
     affordable = fresh[fresh["cost"] <= left]
     by_name = {one.run.name: one for one in runs}

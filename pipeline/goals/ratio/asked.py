@@ -120,7 +120,7 @@ def short_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
         yield (
             f"{line}: in fewer than {FEW_STEPS} laws see little but the first transient (docs/negative-results.md); "
             f"give {', '.join(named.values())} and a {budget_key(question)} of at least as much a run, a longer run "
-            "(target.steps), or large.tokens=1e30"
+            "(target.steps), or large.tokens=1e18"
         )
     warming = {steps: _warm_up(question, steps) for steps in lengths}
     if late := [f"{over} of {steps}" for steps, over in warming.items() if 2 * over > steps]:

@@ -12,7 +12,7 @@ from functools import partial
 
 from fitting import Estimate, PointsError
 from fitting.law_average import WEIGHT_FLOOR
-from pipeline.goals.active.outlook import plan_lines
+from pipeline.goals.active.outlook import budget_lines, plan_lines
 from pipeline.goals.active.rounds import (
     add_confirmation_runs,
     design_runs,
@@ -110,7 +110,7 @@ class LawGoal(Goal):
                 "continual.phases=[]"
             )
         elif is_active(question):
-            notes += plan_lines(context, runs)
+            notes += [*plan_lines(context, runs), *budget_lines(context, runs)]
         notes += [*short_lines(context, runs), *size_lines(question, runs)]
         return PlanNotes([] if self.chooses_run else asked_lines(context, runs), notes)
 

@@ -154,4 +154,6 @@ def test_runs_that_are_too_short_to_learn_from_are_named(words: list[str], lines
     assert [line[: len(start)] for line, start in zip(found, lines, strict=True)] == lines
     lengths = ["length: 0.067 or more in large.first"] * any("large.first" in line for line in lines)
     lengths += ["large.lengths=[0.067] or more"] * any("large.lengths" in line for line in lines)
+    assert read_question([*WORDS, "large.tokens=1e18"]).large.tokens == 1e18
+    assert not lengths or found[0].endswith(", or large.tokens=1e18")
     assert not lengths or f"; give {', '.join(lengths)} and a large.budget of at least as much a run, " in found[0]
