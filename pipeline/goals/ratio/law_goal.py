@@ -358,19 +358,19 @@ def _weight_lines(context: Context) -> Iterator[str]:
     """What each law counts in the average, and why a law with larger errors counts too; none where one law answers."""
     with contextlib.suppress(StudyError, PointsError):
         weights = answering_laws(context).weights
-        several = {corpus: of_law for corpus, of_law in weights.items() if len(of_law) > 1}
-        shown = "; ".join(f"{weights_used(of_law)} on {corpus}" for corpus, of_law in several.items())
+        shown = "; ".join(f"{weights_used(of)} on {corpus}" for corpus, of in weights.items() if len(of) > 1)
         if shown:
             yield (
                 f"the answer is of an average of the laws: {shown}; weights go with 1 / (held-out error squared + "
                 f"{WEIGHT_FLOOR:.1%} squared)"
             )
+        alone: dict[str, list[str]] = {}
         for corpus, of_law in weights.items():
-            tested = context.tested.loc[context.tested["corpus"] == corpus, "law"].drop_duplicates()
-            others = [*lengths_of(name for name in tested if name not in of_law)]
+            others = [*lengths_of(law for law in context.tested["law"].unique() if law not in of_law)]
+            why = f": {', '.join(others)} the fitted tokens" if others else ""
             if len(of_law) == 1:
-                why = f": {', '.join(others)} the fitted tokens" if others else ""
-                yield f"{next(iter(of_law))} answers alone on {corpus}{why}"
+                alone.setdefault(f"{next(iter(of_law))} answers alone on {{}}{why}", []).append(corpus)
+        yield from (line.format(" and ".join(corpora)) for line, corpora in alone.items())
         one_law = {"transfer-anchored", "transfer-scaled"}
         sizes = context.points.loc[context.points["role"] == "fit", "N"].nunique()
         if sizes == 1 and any(one_law <= {*of_law} for of_law in weights.values()):

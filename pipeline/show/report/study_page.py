@@ -108,7 +108,7 @@ def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
 def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, str, str]]:
     """Name, value, more and address of each card."""
     target = content.target
-    weights = "; ".join(f"on {corpus} {weights_used(of_law)}" for corpus, of_law in content.weights.items() if of_law)
+    weights = "; ".join(f"on {corpus} {weights_used(of)}" for corpus, of in content.weights.items() if len(of) > 1)
     phase, question = evidence.question.target_phase, evidence.question
     sequence = phase.sequence_length or question.sequence_length
     batch = f"{target.steps:,} steps of {phase.global_batch:,} x {sequence:,} tokens"
@@ -122,7 +122,7 @@ def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, 
         ("Confirmed", known.verdict, known.inside, ""),
         ("Cost", *spent(evidence, target), ""),
         ("Date", *dates(evidence), ""),
-        ("Law", " and ".join(dict.fromkeys(content.law.values())), tested, ""),
+        ("Law", laws_used(content.law, content.weights), tested, ""),
         (_BINDING[known.is_known], content.binding, _asked(evidence, content), ""),
     ]
 

@@ -116,6 +116,10 @@ def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: py
         "transfer-open-saturating answers alone on code: transfer-open counts only beyond 3 times, dcpt counts only up "
         "to 6 times the fitted tokens"
     )
+    laws["general"], two = laws["code"], laws["general"]
+    (both,) = law_goal._weight_lines(context)
+    assert both == alone.replace("on code", "on general and code")
+    laws["general"] = two
     monkeypatch.setattr(Context, "points", context.points.assign(N=context.points["N"].iloc[0]))
     assert [*law_goal._weight_lines(context.fresh())] == [
         average,

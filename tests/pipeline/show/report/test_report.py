@@ -53,6 +53,25 @@ def written(study: Study, question: Question) -> Page:
     return Page(write_pages(Context(question, study))[0])
 
 
+def test_the_law_that_answers_alone_is_on_its_card(whole) -> None:
+    study, question = whole
+    answer = Recommendation.read(study)
+
+    def card(**of_corpus: dict[str, float]) -> tuple[str, str]:
+        weights = dict(zip(answer.weights, of_corpus.values(), strict=True))
+        content = dataclasses.replace(answer, law=dict.fromkeys(weights, "average"), weights=weights)
+        return next(
+            card[1:3] for card in study_page._cards(Evidence(Context(question, study)), content) if card[0] == "Law"
+        )
+
+    one, two = {"dcpt": 1.0}, {"dcpt": 0.6, "transfer-anchored": 0.4}
+    assert card(general=one, domain=one) == ("dcpt", "it answers alone")
+    assert card(general=two, domain=two)[0] == "the average of the laws"
+    law, weights = card(general=two, domain=one)
+    assert law.startswith("the average of the laws on ")
+    assert weights == "weights by held-out errors: on general dcpt 60%, transfer-anchored 40%"
+
+
 def test_it_has_every_section_and_answers_first(whole, page):
     study, _ = whole
     assert [of["id"] for tag, of in page.elements if tag == "section"] == SECTIONS
