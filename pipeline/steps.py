@@ -139,8 +139,8 @@ def train(context: Context, console: Console) -> Exit:
     _refuse_changed_text(context)
     if question.dry_run:
         runs = planned_now(context)
-        print_items(goal.plan_notes(context, runs).asked, console)
-        return launcher_of(question).show(context, runs, console)
+        print_items((notes := goal.plan_notes(context, runs)).asked, console)
+        return launcher_of(question).show(context, runs, notes.more, console)
     if question.run is not None and study.plan_file.exists():
         return launch(context, console)
     trained: set[str] | None = None

@@ -47,6 +47,8 @@ class PlanNotes:
     lines: Sequence[str] = ()
     stages: Sequence[Stage] = ()
     """The cost of each stage of a search, with a last row for all; empty: no stages."""
+    more: bool = False
+    """Whether losses of the runs decide on further runs for the fit, if any."""
 
 
 class Goal(ABC):

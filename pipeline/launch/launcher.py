@@ -35,8 +35,11 @@ class Launcher:
     between. Processes with one host name and one boot, as of two containers on one machine, must see each other: a
     run's lease looks for its process.
     """
-    show: Callable[[Context, Sequence[PlannedRun], Console], Exit] = lambda context, plan, console: Exit.DONE
-    """Prints what `train` would submit for a plan that is not written, and submits nothing."""
+    show: Callable[[Context, Sequence[PlannedRun], bool, Console], Exit] = lambda context, plan, more, console: (
+        Exit.DONE
+    )
+    """Prints what `train` would submit for a plan that is not written, and submits nothing; `more`: whether further
+    runs for the fit may follow from results."""
     prepare: Callable[[Context, Console], Exit | None] = lambda context, console: None
     """Queues the tokenising of the corpora; None: it is to be done here."""
     status: Callable[[Context, list[RunStatus]], Described] = lambda context, rows: (rows, [])

@@ -326,14 +326,19 @@ def test_without_slurm(words: list[str], tmp_path: Path, capsys: pytest.CaptureF
         assert "squeue: not found; launcher=slurm needs Slurm's commands" in refused(["train", *words], capsys, 3)
         # A dry run works without Slurm.
         assert run(["train", *words, "dry_run=true"]) == 0
-        out, confirmed = capsys.readouterr().out, "if any, those that confirm the answer among them, and behind them"
-        assert confirmed in out
+        out = capsys.readouterr().out
+        assert "the job continue fits and answers, and submits the runs that confirm the answer, and behind them" in out
+        assert "shown as if no job were queued" in out
         # No other run confirms a large one.
         assert run(["train", *words, "dry_run=true", "large.tokens=1"]) == 0
-    large = capsys.readouterr().out
-    assert confirmed not in large
-    assert "the runs that follow from results, if any, and behind them" in large
-    assert "shown as if no job were queued" in out
+        assert "the job continue fits and answers; no other runs follow\n" in capsys.readouterr().out
+        rounds = [word for word in words if not word.startswith(("mixture.", "continual.", "law", "goal"))]
+        rounds += ["law=transfer-anchored", "dry_run=true", "design.batch=1"]
+        assert run(["train", *rounds]) == 0
+        chosen = "the job continue submits the runs that follow from results"
+        assert f"{chosen}, those that confirm the answer among them, and behind" in capsys.readouterr().out
+        assert run(["train", *rounds, "large.tokens=1", "large.budget=0.9", "large.lengths=[0.25]"]) == 0
+        assert f"{chosen}, if any, and behind them" in capsys.readouterr().out
 
 
 def test_a_dry_run_prints_everything_and_writes_nothing(words, study, slurm, capsys) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 
 from fitting import Estimate, PointsError
 from fitting.law_average import WEIGHT_FLOOR
-from pipeline.goals.active.outlook import budget_lines, plan_lines
+from pipeline.goals.active.outlook import budget_lines, later_runs, plan_lines
 from pipeline.goals.active.rounds import (
     add_confirmation_runs,
     design_runs,
@@ -105,14 +105,13 @@ class LawGoal(Goal):
                 named.setdefault(line, []).append(name and f"variants.{name}")
         notes = [line if "" in names else f"{', '.join(names)}: {line}" for line, names in named.items()]
         if question.continual.phases:
-            notes.append(
-                "the laws know runs of one mixture: fit reads each run up to its first change, recommend needs "
-                "continual.phases=[]"
-            )
+            line = "the laws know runs of one mixture: fit reads each run up to its first change"
+            notes.append(f"{line}, recommend needs continual.phases=[]")
         elif is_active(question):
             notes += [*plan_lines(context, runs), *budget_lines(context, runs)]
         notes += [*short_lines(context, runs), *size_lines(question, runs)]
-        return PlanNotes([] if self.chooses_run else asked_lines(context, runs), notes)
+        more = is_active(question) and bool(later_runs(context, runs))
+        return PlanNotes([] if self.chooses_run else asked_lines(context, runs), notes, more=more)
 
     def collect_stage(self, context: Context, log: Log) -> str:
         if not is_active(context.question):

@@ -68,7 +68,7 @@ class WeightsGoal(Goal):
             tokens = sum(spec.tokens for spec in once) - sum(spec.tokens for spec in counted)
             stages.append(Stage("shared, counted once", len(once) - len(counted), tokens))
         total = Stage("all", sum(stage.runs for stage in stages), sum(stage.tokens for stage in stages))
-        return PlanNotes(stages=[*stages, total])
+        return PlanNotes(stages=[*stages, total], more=True)
 
     def collect_stage(self, context: Context, log: Log) -> str:
         study = context.study

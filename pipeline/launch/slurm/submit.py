@@ -66,15 +66,18 @@ def submit(context: Context, console: Console, only: Collection[str] | None = No
     return Exit.CRASH if failed else Exit.DONE
 
 
-def show(context: Context, plan: Sequence[PlannedRun], console: Console) -> Exit:
-    """Print the scripts and commands of `submit` for a plan; writes and submits nothing."""
+def show(context: Context, plan: Sequence[PlannedRun], more: bool, console: Console) -> Exit:
+    """Print the scripts and commands of `submit` for a plan, and what follows; writes and submits nothing."""
     _send_all(context, plan, DryRun(context, functools.partial(_script, context, plan), console))
     question = context.question
-    confirmed = (
-        "" if question.is_large() and not question.large.confirm else ", those that confirm the answer among them"
-    )
-    line = f"the job continue submits the runs that follow from results, if any{confirmed}"
-    console.print(f"{line}, and behind them another such job", soft_wrap=True)
+    confirms = not question.is_large() or question.large.confirm
+    line = "fits and answers; no other runs follow"
+    if more:
+        which = ", those that confirm the answer among them" if confirms else ", if any"
+        line = f"submits the runs that follow from results{which}, and behind them another such job"
+    elif confirms:
+        line = "fits and answers, and submits the runs that confirm the answer, and behind them another such job"
+    console.print(f"the job continue {line}", soft_wrap=True)
     if note := gpu_note(plan, context.question):
         console.print(note, highlight=False, soft_wrap=True)
     return Exit.DONE
