@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -281,7 +282,11 @@ class _Measured:
         measured = f"the loss on {self.general} {_changed(increase)}, {asked(tolerance)}"
         if abs(increase - tolerance) <= max(MISSED * abs(tolerance), 1e-3) and outcome.verdict != NOT_CONFIRMED:
             if increase > tolerance and self.ends[self.general].inside:
-                at = f"; by the runs about {percent(crossing.value)} keeps to it" if crossing else ""
+                at = ""
+                if crossing:
+                    # Down, as the recommended ratio is.
+                    given = f"cptlaw export with domain_ratio={math.floor(crossing.value * 1000) / 1000:g}"
+                    at = f"; by the runs about {percent(crossing.value)} keeps to it, which {given} writes"
                 measured += (
                     f": {100 * (increase - tolerance):.2g} points more, as the prediction's interval allows for{at}"
                 )

@@ -252,7 +252,7 @@ def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[
     ]
     if made and confirms:
         lines.append(f"confirmation: {known.verdict}; {known.inside}. {made.outcome.sentence}")
-        lines += _keeps(made.outcome)
+        lines += _keeps(made.outcome, answer, context.question.corpora.domain)
     elif made:
         earlier = made.is_of_earlier_fit(answer, context.question.corpora.domain)
         of = "an earlier fit" if earlier else "another answer"
@@ -260,12 +260,13 @@ def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[
     return [*known.lines, *lines, *_precision(context), *(f"warning: {line}" for line in answer.warnings)]
 
 
-def _keeps(outcome: Outcome) -> Iterator[str]:
+def _keeps(outcome: Outcome, answer: Recommendation, domain: str) -> Iterator[str]:
     """The key that writes the ratio at which the confirmation runs keep to a tolerance that the recommended missed."""
     increase, crossing = outcome.loss_increase, outcome.crossing
     if increase and crossing and outcome.tolerance is not None and increase.value > outcome.tolerance:
         # Down, as the recommended ratio is.
-        yield f"domain_ratio={math.floor(crossing.value * 1000) / 1000:g} {KEEPS}"
+        other = f"domain_ratio={math.floor(crossing.value * 1000) / 1000:g} {KEEPS}"
+        yield f"written is the recommended ratio, {percent((answer.mixture or {})[domain])} {domain}; {other}"
 
 
 def _given_mixture(context: Context, ratio: float, known: Conclusion) -> tuple[dict[str, float], list[str]]:

@@ -250,7 +250,8 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     )
     Confirmation(0.9, rows, missed, None, made.identity).write(study)
     assert run(["export", folder, "format=trl"]) == 0
-    line = "domain_ratio=0.284 writes the ratio that by the runs keeps to the tolerance"
+    other = "domain_ratio=0.284 writes the ratio that by the runs keeps to the tolerance"
+    line = f"written is the recommended ratio, 30% domain; {other}"
     shown = capsys.readouterr()
     assert f"# {line}" in shown.out
     assert f"note: {line}" in shown.err

@@ -122,6 +122,12 @@ def test_the_headline_says_what_is_known(
     assert ("cptlaw confirm" in known.remedy) == (asked and losses is None)
 
 
+def test_a_ratio_that_the_runs_keep_to_is_what_export_writes_if_asked(tmp_path: Path) -> None:
+    known = _conclusion(tmp_path, OVER | {0.3: [2.0]})
+    line = "by the runs about 49% keeps to it, which cptlaw export with domain_ratio=0.49 writes"
+    assert line in known.headline
+
+
 def test_rounds_are_no_remedy_where_the_ratio_is_known_and_the_change_alone_is_not(tmp_path: Path) -> None:
     narrow = _conclusion(tmp_path, None, **WIDE, low=0.46, high=0.54)
     assert narrow.command == ("confirm", str(tmp_path))
