@@ -183,7 +183,9 @@ def build(folder: Path, texts: Path) -> None:
     trainer_state(folder / "log", 0.5)
     (folder / "log" / "trainer_state.json").rename(folder / "trainer_state.json")
     (folder / "run-x.wandb").write_bytes(wandb_file(range(10, 50, 10)))
-    table = measured(grid(evaluations=3, every=100_000), "dcpt", TRUE["dcpt"], 0.002, run_noise=0.001)
+    table = measured(
+        grid(ratios=(0.0, 0.2, 0.5, 1.0), evaluations=3, every=100_000), "dcpt", TRUE["dcpt"], 0.002, run_noise=0.001
+    )
     rows = [(step, corpus, loss) for step in (10, 20, 30, 40) for corpus, loss in losses(0.5, step).items()]
     logged = pd.DataFrame(rows, columns=["step", "corpus", "loss"]).assign(run="first", seed=0)
     for name, rows in {"table": table, "losses": pd.concat([logged, logged.assign(run="second", seed=1)])}.items():
@@ -267,13 +269,11 @@ class World:
 
     def read_undamaged(self) -> None:
         """Each verb reads what is not damaged: of another error no damage would be seen."""
-        for kind in KINDS.values():
-            file = self.files(kind)[0]
-            for command in kind.commands:
-                words = command.format(world=self.folder, file=file, folder=file.parent).split()
-                code, output, _ = carry_out(words)
-                assert code == 0, f"{words}: {output}"
-                self._restore()
+        files = [(self.files(kind)[0], command) for kind in KINDS.values() for command in kind.commands]
+        for line in {command.format(world=self.folder, file=file, folder=file.parent): None for file, command in files}:
+            code, output, _ = carry_out(line.split())
+            assert code == 0, f"{line}: {output}"
+            self._restore()
 
     def _restore(self) -> None:
         """Make every file what it was."""
@@ -332,8 +332,8 @@ def room() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-@pytest.fixture(scope="module")
-def world(texts: Path, tmp_path_factory) -> World:
+@pytest.fixture
+def world(texts: Path, tmp_path_factory, few_positions) -> World:
     folder = Path(os.environ.get("WORLD") or tmp_path_factory.mktemp("damaged"))
     if not (folder / "copy").exists():
         (folder / "world").mkdir(parents=True)
@@ -344,7 +344,7 @@ def world(texts: Path, tmp_path_factory) -> World:
 
 
 @pytest.mark.slow
-def test_a_damaged_file_is_one_line_and_changes_nothing(world: World, few_positions) -> None:
+def test_a_damaged_file_is_one_line_and_changes_nothing(world: World) -> None:
     names = [name for name in KINDS if name == os.environ.get("KIND", name)]
     seeds = -(-int(os.environ.get("FILES", 36)) // len(names))
     with room():
