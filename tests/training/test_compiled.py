@@ -17,7 +17,9 @@ pytestmark = pytest.mark.slow
 
 def _train(group: Group, spec: RunSpec, folder: Path, manifest: Path, engine: str) -> None:
     parallel = Parallel("ddp" if group.count > 1 else "single", group.count, timeout=120.0)
-    assert train_run(spec, folder, manifest, group=group, engine=engine, resume_every=0, parallel=parallel) == Exit.DONE
+    # One process computes in the shapes of two, so that what it compiled serves them.
+    options = {"engine": engine, "resume_every": 0, "micro_batch": 2, "parallel": parallel}
+    assert train_run(spec, folder, manifest, group=group, **options) == Exit.DONE
 
 
 def _alone(runs: list[tuple[RunSpec, Path, str]], manifest: Path) -> None:
@@ -62,10 +64,12 @@ def test_two_processes_of_compiled_code_give_the_losses_of_one(apart, manifest, 
 
 
 def test_what_a_killed_compiler_left_is_compiled_again(apart, manifest, base):
-    libraries = [*(base / "cache").glob("**/*.so")]
-    assert libraries
-    for number, library in enumerate(libraries):
-        # Cut before and behind its first section: the first cannot be loaded, the second may end in a bus error.
-        os.truncate(library, [0, 40, library.stat().st_size // 2, library.stat().st_size - 1][number % 4])
+    # The first are those of this engine's own code.
+    libraries = sorted((base / "cache").glob("**/*.so"), key=lambda path: path.stat().st_mtime_ns)[:4]
+    sizes = [library.stat().st_size for library in libraries]
+    # Cut before and behind its first section: the first cannot be loaded, the second may end in a bus error.
+    for library, size in zip(libraries, [0, 40, sizes[2] // 2, sizes[3] - 1], strict=True):
+        os.truncate(library, size)
     assert in_process(_alone, [(apart, base / "after", "eager-compiled")], manifest.folder) == 0
     assert losses_of(base / "after") == losses_of(base / "eager-compiled")
+    assert [library.stat().st_size for library in libraries] == sizes
