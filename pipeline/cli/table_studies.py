@@ -9,7 +9,7 @@ from rich.console import Console
 from pipeline.goals.registry import load_question, question_of_study, read_question
 from pipeline.papers.catalogue import READINGS, TABLES
 from pipeline.papers.make import make_tables
-from pipeline.papers.table import PaperStudy, StudyReader
+from pipeline.papers.table import PaperStudy, StudyReader, paper_folder
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.tables import cost_table
@@ -17,6 +17,7 @@ from pipeline.show.terminal import print_items
 from pipeline.steps import STEPS, steps_between
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import Study, StudyError, study_of
+from training.corpora.documents import CorpusError
 from training.run import Exit
 
 RUN_HINT = "tables.run=true runs it, and continues after a stop"
@@ -38,25 +39,35 @@ def make_all_tables(overrides: Sequence[str], console: Console) -> Exit:
     Raises:
         ConfigError: a mistake in the overrides.
     """
-    console.print("the studies of the papers' tables, each in its own folder", highlight=False)
-    code, names = Exit.DONE, None
     by_experiment: dict[str, list[str]] = {}
     for name, reading in READINGS.items():
         by_experiment.setdefault(reading.experiment, []).append(name)
+    names, asked, mistakes = None, [], []
+    # All are read before the first table is made, which may take minutes.
     for readings in by_experiment.values():
         if names is not None and not any(TABLES[name].reads in readings for name in names):
             continue
-        question = _question(READINGS[readings[0]], overrides)
+        try:
+            question = _question(READINGS[readings[0]], overrides)
+        except ConfigError as error:
+            mistakes += error.lines
+            continue
         names = question.tables.names or list(TABLES)
-        if unknown := [name for name in names if name not in TABLES]:
-            raise ConfigError([f"tables.names: {name!r}; allowed: {', '.join(TABLES)}" for name in unknown])
-        question.tables.names = own = [name for name in names if TABLES[name].reads in readings]
+        mistakes += [f"tables.names: {name!r}; allowed: {', '.join(TABLES)}" for name in names if name not in TABLES]
+        asked.append((question, [name for name in names if name in TABLES and TABLES[name].reads in readings]))
+    if mistakes:
+        raise ConfigError(list(dict.fromkeys(mistakes)))
+    paper_folder(asked[0][0].tables.papers)
+    console.print("the studies of the papers' tables, each in its own folder", highlight=False)
+    code = Exit.DONE
+    for question, own in asked:
+        question.tables.names = own
         if not own:
             continue
         console.rule(f"{question.name}: tables {own[0]} to {own[-1]}", align="left")
         try:
             result = tables(question, console)
-        except StudyError as error:
+        except (StudyError, CorpusError) as error:  # No runs, or no text to plan them for.
             print_items([str(error)], console)
             result = Exit.INPUT_MISSING
         if result not in (Exit.DONE, Exit.INPUT_MISSING):

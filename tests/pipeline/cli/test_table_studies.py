@@ -33,6 +33,23 @@ def test_the_cost_of_a_missing_study_is_printed(tmp_path: Path, capsys, monkeypa
     assert not (tmp_path / "studies").exists()
 
 
+def test_a_mistake_is_refused_before_the_first_study(tmp_path: Path, capsys) -> None:
+    """Also one that the first experiment takes: planning all of them takes half a minute."""
+    for word, key in (("design=active", "design.kind: 'active' with"), ("tables.papers=no", "tables.papers: 'no'")):
+        assert _tables(tmp_path, "tables.names=[dcpt-1,autoscale-1]", word) == 2
+        printed = capsys.readouterr()
+        assert not printed.out
+        assert printed.err.startswith(key)
+
+
+def test_a_study_without_text_leaves_the_others(tmp_path: Path, capsys) -> None:
+    """That of figure 18 needs the text that trained its model."""
+    assert _tables(tmp_path, "tables.names=[dynamics-figure-18,dcpt-12]") == 3
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "corpora.sources.general.path: missing" in printed
+    assert "not begun; tables.run=true runs it" in printed.split("corpora.sources.general.path: missing")[1]
+
+
 def test_run_takes_every_step_and_trains_once(tmp_path: Path, monkeypatch) -> None:
     taken: list[str] = []
     question = read_question(["experiment=autoscale-small", "tables.run=true", f"studies={tmp_path}"])
