@@ -45,6 +45,7 @@ from pipeline.study.context import Context, context_of
 from pipeline.study.folder import PlannedRun, StudyError, refuse_read_only
 from pipeline.study.status import is_followed, is_reported
 from training.corpora.documents import CorpusError
+from training.durable import folder_to_fill
 from training.run import Exit
 from training.spec import SpecError
 from training.stop import was_interrupted
@@ -56,17 +57,17 @@ def prepare(context: Context, console: Console) -> Exit:
     runs = [] if context.is_prepared else goal_of(question).runs(estimate(question))
     # Whether the text, or what a model has yet to write in hours, will be enough is known before.
     short = [f"note: {line}" for line in short_texts(question, runs)] if runs else []
-    study.folder.mkdir(parents=True, exist_ok=True)
-    refuse_read_only(study)
-    print_items([*same_texts(question), *short], console)
-    if (code := launcher_of(question).prepare(context, console)) is not None:
-        return code
-    prepare_corpora(question, console.print, console)
-    # Of text that was there before, too: the runs may be longer by now.
-    runs = runs or goal_of(question).runs(estimate(question))
-    refused = [f"note: {line}; plan refuses this" for line in refused_by_plan(context.fresh(), runs)]
-    print_items(refused or _notes_on_text(context.fresh(), ()), console)
-    measure_machine(context.fresh(), console.print)
+    with folder_to_fill(study.folder):
+        refuse_read_only(study)
+        print_items([*same_texts(question), *short], console)
+        if (code := launcher_of(question).prepare(context, console)) is not None:
+            return code
+        prepare_corpora(question, console.print, console)
+        # Of text that was there before, too: the runs may be longer by now.
+        runs = runs or goal_of(question).runs(estimate(question))
+        refused = [f"note: {line}; plan refuses this" for line in refused_by_plan(context.fresh(), runs)]
+        print_items(refused or _notes_on_text(context.fresh(), ()), console)
+        measure_machine(context.fresh(), console.print)
     return Exit.DONE
 
 
@@ -80,8 +81,7 @@ def plan(context: Context, console: Console) -> Exit:
     context, runs, missing = planned_or_estimated(context)
     # All of it before a file is written: a damaged machine.json is refused here.
     notes, table, same = goal.plan_notes(context, runs), cost_table(context, runs), [*same_texts(question)]
-    notes_of = (cost.evaluation_note, cost.variant_note, cost.short_note, cost.gpu_note)
-    notes_on_cost = [of(runs, question) for of in notes_of]
+    notes_on_cost = [of(runs, question) for of in cost.NOTES]
     notes_on_cost += [*memory_lines(question, runs), *_notes_on_text(context, runs)]
     if not (missing or question.dry_run):
         print_items(write_plan(context, runs), console)
@@ -138,8 +138,9 @@ def train(context: Context, console: Console) -> Exit:
     question, study, goal = context.question, context.study, goal_of(context.question)
     _refuse_changed_text(context)
     if question.dry_run:
-        runs = planned_now(context)
+        context, runs, missing = planned_or_estimated(context)
         print_items((notes := goal.plan_notes(context, runs)).asked, console)
+        print_items([f"{missing}: these jobs are those of an estimate"] * bool(missing), console)
         return launcher_of(question).show(context, runs, notes.more, console)
     if question.run is not None and study.plan_file.exists():
         return launch(context, console)
@@ -321,9 +322,8 @@ def go_on(question: Question, console: Console) -> Exit:
     exit code of the step that failed, or DONE.
     """
     start, context = time.perf_counter(), context_of(question)
-    shared = [name for name in next_steps(context) if not STEPS[name].of_answer]
-    if question.dry_run:
-        shared = [name for name in shared if name != "collect"]
+    left_out = ("prepare", "collect") if question.dry_run else ()  # It writes nothing, and estimates.
+    shared = [name for name in next_steps(context) if not (STEPS[name].of_answer or name in left_out)]
     for name in shared:
         _print_rule(name, start, console)
         ended = {run.name for run in context.fresh().plan if context.study.state(run) != "open"}

@@ -296,6 +296,21 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def folder_to_fill(folder: Path) -> Iterator[None]:
+    """Make a folder and its parents; those that it made are removed in the end if they hold nothing but a lock."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if made and [file.name for file in folder.iterdir()] == [".lock"]:
+                (folder / ".lock").unlink()
+            for one in made:
+                one.rmdir()
+
+
+@contextlib.contextmanager
 def locked_folder(folder: Path, log: Callable[[str], object] = print) -> Iterator[bool]:
     """Lock the folder and remove what killed processes left; yields False on a file system without locks.
 

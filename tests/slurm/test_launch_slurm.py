@@ -353,6 +353,25 @@ def test_a_dry_run_prints_everything_and_writes_nothing(words, study, slurm, cap
     assert not study.folder.exists()
 
 
+def test_a_dry_run_of_all_steps_leaves_no_folder(words, study, slurm, tmp_path: Path, capsys) -> None:
+    elsewhere = [f"data={tmp_path / 'unprepared'}", f"studies={tmp_path / 'new'}"]
+    assert run(["quickstart", *words, *elsewhere, "dry_run=true"]) == 0
+    out = capsys.readouterr().out
+    assert "this is an estimate, nothing is written" in out
+    assert "the corpora are not prepared: these jobs are those of an estimate" in out
+    assert "$ sbatch --parsable " in out
+    assert not (tmp_path / "unprepared").exists()
+    assert not (tmp_path / "new").exists()
+    # Nor does a prepare that is refused.
+    line = refused(["prepare", *words, *elsewhere, "corpora.sources.domain.path=absent.txt"], capsys, 3)
+    assert "does not exist" in line
+    (tmp_path / "one.jsonl").write_text("{\n")
+    line = refused(["prepare", *words, *elsewhere, f"corpora.sources.domain.path={tmp_path / 'one.jsonl'}"], capsys, 3)
+    assert "not JSON" in line
+    assert not (tmp_path / "unprepared").exists()
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_dry_run_of_all_steps_leaves_a_study_as_it_was(words, study, slurm, capsys) -> None:
     local = [word for word in words if word != "launcher=slurm"]
     assert run(["plan", *local]) == 0

@@ -4,7 +4,16 @@ import os
 
 import pytest
 
-from training.durable import FileError, append_flushed, read_json, read_lines_whole, whole_folder, write_whole
+from training.durable import (
+    FileError,
+    append_flushed,
+    folder_to_fill,
+    locked_folder,
+    read_json,
+    read_lines_whole,
+    whole_folder,
+    write_whole,
+)
 
 
 def names(folder):
@@ -129,3 +138,18 @@ def test_a_whole_folder_never_replaces(tmp_path):
         overtaken()
     assert (tmp_path / "late" / "a").read_text() == "theirs"
     assert names(tmp_path) == ["late", "store"]
+
+
+def test_a_folder_in_which_nothing_was_written_is_removed(tmp_path):
+    folder = tmp_path / "studies" / "one"
+    with pytest.raises(ZeroDivisionError), folder_to_fill(folder), locked_folder(folder):
+        1 // len(names(folder)[1:])
+    assert not (tmp_path / "studies").exists()
+    with folder_to_fill(folder):
+        (folder / "file").write_text("kept")
+    (folder / "file").unlink()
+    # It was there before.
+    with folder_to_fill(folder), folder_to_fill(folder / "two"):
+        pass
+    assert folder.exists()
+    assert not (folder / "two").exists()

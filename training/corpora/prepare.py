@@ -33,7 +33,7 @@ from training.corpora.tokenizer import (
     tokenizer_fingerprint,
     train_tokenizer,
 )
-from training.durable import locked_folder, read_json
+from training.durable import folder_to_fill, locked_folder, read_json
 
 _SAMPLE_BYTES = 8_000_000
 # Reading this much takes seconds, and is announced.
@@ -160,8 +160,7 @@ def _preparation(
     _check(given, choice, ratio)
     read = _identified(given, folder, progress, bar)
     sets = {name: file_fingerprint(source.validation) for name, source in given.items() if source.validation}
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked_folder(folder) as locked:
+    with folder_to_fill(folder), locked_folder(folder) as locked:
         tokenizer = _tokenizer_folder(choice, folder, read, progress)
         fingerprint = tokenizer_fingerprint(tokenizer)
         separator = choice.separator or declared_separator(tokenizer)
