@@ -11,6 +11,7 @@ from fitting.uncertainty.horizon import half_width, kind_of
 from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
 from pipeline.goals.active.outlook import possible_steps
 from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
+from pipeline.plan.duration import wall_seconds
 from pipeline.plan.processes import gpus, workers
 from pipeline.question.design import budget_key, is_active, steps_of_parts
 from pipeline.question.phases import pieces
@@ -50,8 +51,10 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         by += f" at the speed that prepare measured on {context.machine.device}"
     elif by == "device-hours":
         count = workers(question)
-        wall = duration(3600 * of_fit / count / question.parallel.processes)
-        by += f", {wall} on {count} worker{'s' * (count > 1)} without waits"
+        # Not below the simulated end of the runs so far, in which a worker may have none.
+        end = wall_seconds(context, [run for run in runs if run.role != "confirm" and run.spec.hash not in own_past])
+        wall = duration(max(3600 * of_fit / count / question.parallel.processes, end or 0.0))
+        by += f", {wall} on {count} worker{'s' * (count > 1)}{' without waits of later rounds' * active}"
     elif by == "FLOPs" and active and question.design.budget_unit == "auto" and question.design.budget is None:
         is_measured = not (question.rehearsal or question.launcher.elsewhere or gpus())
         by += " (by device-hours once prepare has measured the speed)" * is_measured
