@@ -343,7 +343,7 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     assert all(abs(row.relative_error) < 0.01 for row in rows)
 
     exact = trainer_state(tmp_path / "exact", ratio)
-    imported(exact, given=[f"domain_ratio={ratio}", "role=confirm"])
+    imported(exact, given=[f"domain_ratio={ratio:.3f}", "role=confirm"])  # As it was printed.
     for verb in ("confirm", "report"):
         assert run([verb, str(study.folder)]) == 0
     said = capsys.readouterr().out
