@@ -201,7 +201,7 @@ def test_a_law_or_split_of_a_table_is_a_name(tmp_path: Path, capsys: pytest.Capt
 
 
 TOO_SMALL = {
-    "design.budget=1": "design.budget: 1 tokens; allowed: 3.07e+05 or more, the cost of the cheapest run",
+    "design.budget=1": "design.budget: 1 tokens; allowed: 3.08e+05 or more, the cost of the cheapest run",
     "design.ratios=[0.5]": "design.ratios: [0.5]; allowed: two or more",
     "design.lengths=[1e-9]": "design.lengths: no candidate can teach the target: all have D",
     "law=[]": "law: empty; allowed: one or more",
