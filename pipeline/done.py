@@ -1,12 +1,16 @@
 """Whether a study's folder holds what each step makes, of the question and the runs as they are now."""
 
+import contextlib
+import hashlib
+from pathlib import Path
+
 from pipeline.goals.ratio.confirm import import_remedy
 from pipeline.goals.registry import goal_of
-from pipeline.study.artifacts import Confirmation, Recommendation, read_if_there
+from pipeline.study.artifacts import Confirmation, Export, Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context
 from pipeline.study.fitted_points import are_all_fitted
-from pipeline.study.folder import PlannedRun, question_yaml
+from pipeline.study.folder import PlannedRun, StudyError, question_yaml
 from pipeline.study.status import ended_points, is_confirmed, is_followed
 from training.durable import read_text
 
@@ -75,6 +79,20 @@ def confirming_import(context: Context) -> str:
     """Which run made elsewhere is still to be imported to confirm the answer; empty: none."""
     many = context.question.goal_kind.many_domains
     return "" if many else import_remedy(context, read_if_there(Recommendation, context.study))
+
+
+def answer_digest(context: Context) -> str:
+    """Digest of recommendation.json."""
+    return hashlib.blake2b(Recommendation.path(context.study).read_bytes(), digest_size=8).hexdigest()
+
+
+def exported(context: Context) -> str:
+    """The command that trains by the file which cptlaw export wrote of this answer; empty: there is no such file."""
+    with contextlib.suppress(StudyError, OSError):
+        made = read_if_there(Export, context.study)
+        if made and made.answer == answer_digest(context) and Path(made.output).exists():
+            return made.command
+    return ""
 
 
 def confirm_remedy(context: Context, again: bool = False) -> str:

@@ -17,10 +17,13 @@ from pipeline.cli.trainers.formats import FORMATS, dataset_info
 from pipeline.cli.trainers.plan import CONFIRM_AGAIN, KEEPS, never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
 from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal, text_keys
+from pipeline.done import answer_digest
 from pipeline.goals.registry import goal_of, question_of_study
 from pipeline.question.data import below
 from pipeline.question.messages import ConfigError, nearest, studies_beside
 from pipeline.question.schema import Question
+from pipeline.study.artifacts import Export
+from pipeline.study.context import Context, context_of
 from pipeline.study.folder import IMPORTED, study_of
 from training.corpora.locations import is_url
 from training.durable import write_whole
@@ -104,6 +107,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, text)
         print_line(console, f"written to {output}")
+        if ratio is None and not plan.unknown and all(word.startswith(keys) for word in given):
+            _keep(context_of(question), FORMATS[name].command, plan.devices, output.resolve())
     else:
         print(text, end="")
     command = FORMATS[name].command.format(file=shlex.quote(str(output or "FILE")), devices=plan.devices)
@@ -124,6 +129,13 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
     print(f"next: {line}", file=sys.stderr)
     return Exit.DONE
+
+
+def _keep(context: Context, command: str, devices: int, output: Path) -> None:
+    """Keep which file the study's answer was written to; a study on a read-only disk keeps nothing."""
+    command = command.format(file=shlex.quote(str(output)), devices=devices)
+    with contextlib.suppress(OSError):
+        Export(str(output), command, answer_digest(context)).write(context.study)
 
 
 def _number(text: str) -> float:

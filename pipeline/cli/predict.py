@@ -18,7 +18,7 @@ from pipeline.cli.points_file import by_corpus, perplexity_question, read_table,
 from pipeline.cli.predict_domain import predict_domains
 from pipeline.cli.verb_table import EXPORT
 from pipeline.cli.words import checked_settings, names_and_keys, text_keys, update_settings
-from pipeline.done import confirming_import
+from pipeline.done import confirming_import, exported
 from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
@@ -155,7 +155,9 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     verb = "recommend" if Recommendation.path(own.study).exists() else "fit"
     command = next_command(verb, own, ["export", folders[0], *EXPORT])
     then = [f"then: {line}"] if command[0] == "export" and (line := confirming_import(own)) else []
-    print_items([*items, *([f"next: cptlaw {shlex.join(command)}", *then] if is_known else [])], console)
+    trains = exported(own) if command[0] == "export" else ""
+    following = [f"next: {trains or f'cptlaw {shlex.join(command)}'}", *then]
+    print_items([*items, *(following if is_known else [])], console)
     asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
     answered = {"peak": peak, "laws": {**laws.law}, "losses": rows, "horizon": horizon}
     answered |= {"tested": is_known, "notes": [*notes]}

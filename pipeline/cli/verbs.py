@@ -18,7 +18,7 @@ from pipeline.cli.json_output import described_runs, json_of
 from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import EXPORT, HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys, text_keys
-from pipeline.done import confirming_import, has_trained, is_answered, open_runs
+from pipeline.done import confirming_import, exported, has_trained, is_answered, open_runs
 from pipeline.goals.registry import goal_of, question_of_study, read_question, refused_by_plan
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
@@ -136,7 +136,8 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
                     console.print("next: the words that were rehearsed, without rehearsal=true", highlight=False)
                     return
                 command = ["plan", *real]
-    console.print(f"next: cptlaw {shlex.join(command)}", soft_wrap=True)
+    trains = exported(context) if command[0] == "export" else ""
+    console.print(f"next: {trains or f'cptlaw {shlex.join(command)}'}", soft_wrap=True)
     if command[0] == "export" and (line := confirming_import(context)):
         console.print(f"then: {line}", highlight=False, soft_wrap=True)
     elif command[0] == "export" and is_followed(context.study, question):

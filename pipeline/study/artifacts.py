@@ -99,6 +99,18 @@ class Corpora(Artifact, name="corpora.json", verb="plan"):
 
 
 @dataclass(frozen=True)
+class Export(Artifact, name="export.json", verb="export", per_goal=True):
+    """The file that was last written of the recommended run."""
+
+    output: str
+    """Absolute path."""
+    command: str
+    """What trains by it."""
+    answer: str
+    """Digest of the recommendation."""
+
+
+@dataclass(frozen=True)
 class Machine(Artifact, name="machine.json", verb="prepare"):
     """The training speed of a machine, measured once for a study."""
 

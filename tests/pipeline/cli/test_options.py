@@ -217,6 +217,12 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
 
     export = f"next: cptlaw export {copy} format=trl output=trl.yaml without_validation=true"
     assert following("report") == following("cancel") == export
+    # An answer that was exported is trained.
+    assert run(["export", str(copy), "format=trl", f"output={tmp_path / 'trl.yaml'}"]) == 0
+    capsys.readouterr()
+    assert following("report") == following("status") == f"next: trl sft --config {tmp_path / 'trl.yaml'}"
+    (tmp_path / "trl.yaml").unlink()
+    assert following("cancel") == export
     # Who fits is shown the answer, though all is done.
     context = Context(study[1], Study(copy))
     assert [step_after(verb, context) for verb in ("collect", "fit", "recommend")] == ["", "recommend", ""]
