@@ -42,8 +42,12 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     flops = f"{run_flops(asked.spec):.2e}".replace("e+", "e")
     size = f"{steps:,} steps of {question.target.global_batch:,} x {question.sequence_length:,} tokens"
     parent = context.once(pretraining_runs).get(model)
-    own_past = {parent.spec.hash} if parent else set()
-    of_fit = sum(own_cost(context, run) for run in runs if run.role != "confirm" and run.spec.hash not in own_past)
+    # Variants may pre-train the model otherwise, and have runs that no fit reads.
+    own_past = {run.spec.hash: run for run in runs if not active and (run.role, run.model) == ("pretrain", model)}
+    own_past |= {parent.spec.hash: parent} if parent else {}
+    unseen = [run for run in runs if run.role == "confirm" and run.variant]
+    read = [run for run in runs if run.role != "confirm" and run.spec.hash not in own_past]
+    of_fit = sum(own_cost(context, run) for run in read)
     cost, of_fit = own_cost(context, asked), budget(context) if active else of_fit
     at_most = "at most " * active
     by = context.once(unit)
@@ -52,20 +56,23 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     elif by == "device-hours":
         count = workers(question)
         # Not below the simulated end of the runs so far, in which a worker may have none.
-        end = wall_seconds(context, [run for run in runs if run.role != "confirm" and run.spec.hash not in own_past])
+        end = wall_seconds(context, read)
         wall = duration(max(3600 * of_fit / count / question.parallel.processes, end or 0.0))
         by += f", {wall} on {count} worker{'s' * (count > 1)}{' without waits of later rounds' * active}"
     elif by == "FLOPs" and active and question.design.budget_unit == "auto" and question.design.budget is None:
         is_measured = not (question.rehearsal or question.launcher.elsewhere or gpus())
         by += " (by device-hours once prepare has measured the speed)" * is_measured
-    beside = f", beside the pre-training of {model}" if parent else ""
+    past = f"the {len(own_past)} pre-trainings" if len(own_past) > 1 else "the pre-training"
+    besides = [f"{past} of {model}"] * bool(own_past)
+    besides += [f"{len(unseen)} runs of variants that no fit reads"] * bool(unseen)
+    beside = f", beside {' and '.join(besides)}" * bool(besides)
     places = 1 + (len(confirm.around) or bool(confirm.neighbour))
     tests = places * confirm.seeds
     confirming = f"to confirm it, {tests} such runs follow" if tests > 1 else "to confirm it, 1 such run follows"
     if question.is_large() and not question.large.confirm:
         tests = 0
         confirming = "no other run confirms it, cptlaw follow reads its own log (large.confirm=true: such runs do)"
-    together = of_fit + tests * cost + (own_cost(context, parent) if parent else 0.0)
+    together = of_fit + tests * cost + sum(own_cost(context, run) for run in [*own_past.values(), *unseen])
     named = f"{model} ({question.model.path})" if question.model.path not in (None, IMPORTED, model) else model
     lines = [
         f"asked about: {named}, {size}: {quantity(asked.spec.tokens)} tokens, {flops} FLOPs{took}",

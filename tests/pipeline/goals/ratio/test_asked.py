@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.goals.active.candidates import budget
+from pipeline.goals.active.candidates import asked_run, budget
 from pipeline.goals.ratio.asked import asked_lines, short_lines
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import estimate
@@ -67,6 +67,18 @@ def test_the_cost_is_said_against_the_run_that_is_asked_about(
     assert lines[3] == _horizon(horizon, run) + width.get(horizon, "")
     alone = asked_lines(estimate(read_question([*WORDS, *words, "law=dcpt"])), [])
     assert horizon != "10" or alone[3].endswith(f"{WIDE} 15.7% to either side by dcpt")
+
+
+def test_what_variants_add_is_beside_the_runs_for_the_fit_and_in_the_sum() -> None:
+    words = ["mixture.domain_ratio=[0.2,0.5,0.8]", "mixture.replicates=1", "ladder=[]"]
+    question = read_question([*WORDS, *words, "variants.short={pretrain: {steps: 600}, held_out: true}"])
+    context = estimate(question)
+    runs = goal_of(question).runs(context)
+    _, cost, together, _ = asked_lines(context, runs)
+    others = "the 2 pre-trainings of qwen2-0.7m and 3 runs of variants that no fit reads; to confirm it, 2 such"
+    assert cost == f"the runs for the fit cost 150% of that run, by tokens, beside {others} runs follow"
+    every = sum(run.spec.tokens for run in runs) / asked_run(context).spec.tokens
+    assert together == f"all together {every + 2:g} times that run"
 
 
 def test_a_run_shorter_than_those_for_the_fit_needs_no_extrapolation() -> None:
