@@ -59,6 +59,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(scope="session")
+def brought(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of a base model, made once a process, to read."""
+    from tests.pipeline.tiny_model import tiny_model  # It loads what few tests need.
+
+    return tiny_model(tmp_path_factory.mktemp("brought"))
+
+
 @pytest.fixture
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Question]:
     """A confirmed study on losses from a known law, made once a process, to read."""

@@ -30,7 +30,6 @@ from tests.fitting.synthetic import TRUE, grid, measured
 from tests.pipeline.cli.trainer_logs import BEFORE, FACTS, LOSS_BEFORE, losses, trainer_state
 from tests.pipeline.plan.test_model_download import write_gguf
 from tests.pipeline.small import limited, small_words
-from tests.pipeline.tiny_model import tiny_model
 from training.corpora.manifest import Manifest
 from training.model import model_from_directory
 from training.run import RunFolders, run_once
@@ -166,7 +165,7 @@ def put_in_place(path: Path, draw: random.Random) -> str:
     return kind
 
 
-def build(folder: Path, texts: Path) -> None:
+def build(folder: Path, texts: Path, model: Path) -> None:
     """Fill a folder with a study that has everything, one whose runs are open, a model, logs and tables."""
     texts = shutil.copytree(texts, folder / "texts")
     words = small_words(texts, folder, "corpora.validation_ratio=0.2", "confirm.neighbour=0")
@@ -174,7 +173,7 @@ def build(folder: Path, texts: Path) -> None:
         assert run([verb, *words]) == 0
     (folder / "words").write_text("\n".join(words))
     _open_runs(Study(folder / "studies" / "small"), folder / "studies" / "open")
-    shutil.move(tiny_model(folder / "tiny"), folder / "base")
+    shutil.copytree(model, folder / "base")
     own = ["name=brought", "model=local", f"model.path={folder / 'base'}", "ladder=[]"]
     brought = [*(word for word in words if not word.startswith(("name=", "model=", "ladder=", "corpora.token"))), *own]
     assert [run([verb, *brought]) for verb in ("prepare", "plan")] == [0, 0]
@@ -333,11 +332,11 @@ def room() -> Iterator[None]:
 
 
 @pytest.fixture
-def world(texts: Path, tmp_path_factory, few_positions) -> World:
+def world(texts: Path, brought: Path, tmp_path_factory, few_positions) -> World:
     folder = Path(os.environ.get("WORLD") or tmp_path_factory.mktemp("damaged"))
     if not (folder / "copy").exists():
         (folder / "world").mkdir(parents=True)
-        build(folder / "world", texts)
+        build(folder / "world", texts, brought)
         shutil.copytree(folder / "world", folder / "copy")
         World(folder).read_undamaged()
     return World(folder)

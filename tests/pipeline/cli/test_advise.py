@@ -8,7 +8,6 @@ from pipeline.cli.main import run
 from pipeline.goals.active.history import read_rounds
 from pipeline.study.artifacts import Confirmation, Recommendation
 from tests.pipeline.small import refused, small_words, study_in
-from tests.pipeline.tiny_model import tiny_model
 
 KEYS = (
     *("design.ratios=[0.2,0.5,0.8]", "design.peaks=[1,4]", "design.batch=4", "design.tolerance=0.01", "bootstrap=4"),
@@ -21,22 +20,17 @@ WITHOUT = (
 )
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("base"))
-
-
 @pytest.mark.slow
-def test_from_a_model_to_a_confirmed_answer(model: Path, texts: Path, tmp_path: Path, capsys, few_positions) -> None:
+def test_from_a_model_to_a_confirmed_answer(brought: Path, texts: Path, tmp_path: Path, capsys, few_positions) -> None:
     words = small_words(texts, tmp_path, *KEYS, without=WITHOUT)
     study = study_in(words)
-    assert run(["advise", str(model), *words, "dry_run=true"]) == 0
+    assert run(["advise", str(brought), *words, "dry_run=true"]) == 0
     shown = capsys.readouterr().out
     assert "documents are preceded by <|endoftext|>" in shown
     assert "first round" in shown
     assert not list(study.folder.glob("runs/*/DONE"))
 
-    assert run(["advise", str(model), *words]) == 0
+    assert run(["advise", str(brought), *words]) == 0
     answer, shown = Recommendation.read(study), capsys.readouterr().out
     assert "peak learning rate" in shown
     assert answer.peak_learning_rate in (1e-3, 4e-3)
@@ -52,11 +46,11 @@ def test_from_a_model_to_a_confirmed_answer(model: Path, texts: Path, tmp_path: 
     assert max(abs(row.relative_error) for row in rows) < 0.2
 
 
-def test_without_general_text_the_model_writes_it(model: Path, texts: Path, tmp_path: Path, capsys) -> None:
+def test_without_general_text_the_model_writes_it(brought: Path, texts: Path, tmp_path: Path, capsys) -> None:
     words = small_words(texts, tmp_path, *KEYS, "name=replay", without=WITHOUT)
     words = [word for word in words if not word.startswith("corpora.sources.general")]
     few = [f"corpora.sources.general.generated.{key}" for key in ("tokens=3000", "max_tokens=40", "max_repetition=1")]
-    assert run(["advise", str(model), *words, *few, "target.steps=8", "dry_run=true"]) == 0
+    assert run(["advise", str(brought), *words, *few, "target.steps=8", "dry_run=true"]) == 0
     shown = capsys.readouterr().out
     assert "first round" in shown
     assert "general: the model has yet to write 3,000 of 3,000 tokens" in " ".join(shown.split())
@@ -64,7 +58,7 @@ def test_without_general_text_the_model_writes_it(model: Path, texts: Path, tmp_
     # Hours of writing that would not be enough are refused before, dry or not.
     budget = [word for word in words if not word.startswith("design.budget")]
     for dry in ([], ["dry_run=true"]):
-        line = refused(["advise", str(model), *budget, *few, "target.steps=500", *dry], capsys, 2)
+        line = refused(["advise", str(brought), *budget, *few, "target.steps=500", *dry], capsys, 2)
         assert "corpora.sources.general: 2," in line
         assert "would read" in line
         assert not (tmp_path / "data" / "generated").exists()

@@ -26,7 +26,7 @@ from pipeline.plan.runs import data_folder, planned_runs
 from pipeline.question.presets import HUB, preset
 from pipeline.study.context import context_of
 from tests.pipeline.small import refused, small_words
-from tests.pipeline.tiny_model import END_OF_TURN, tiny_model
+from tests.pipeline.tiny_model import END_OF_TURN
 from training.base_model.examination import PLAIN_ENGLISH, examine
 from training.base_model.gguf_file import convert_gguf, lost_in_conversion, read_gguf_header
 from training.corpora.tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
@@ -38,12 +38,6 @@ KIND = gguf.GGUFValueType
 KINDS = {str: KIND.STRING, float: KIND.FLOAT32, int: KIND.UINT32, bool: KIND.BOOL}
 OWN = ("model=", "ladder=", "corpora.tokenizer")
 """Keys of the small question that a base model has of its own."""
-
-
-@pytest.fixture(scope="module")
-def brought(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Hugging Face directory."""
-    return tiny_model(tmp_path_factory.mktemp("brought"))
 
 
 def write_gguf(

@@ -25,7 +25,6 @@ from pipeline.study.folder import question_yaml
 from tests.pipeline.cli.trainer_logs import trainer_state
 from tests.pipeline.show.report.report_study import make_study
 from tests.pipeline.small import limited, refused
-from tests.pipeline.tiny_model import tiny_model
 from training.corpora.source import Source
 
 TEXTS = [
@@ -292,7 +291,7 @@ def _words(draw: random.Random, own: Sequence[str] = ()) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def world(brought: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A study with an answer, a log, a table and a model."""
     folder = tmp_path_factory.mktemp("world")
     study, question = make_study(folder / "studies", bootstrap=4, law={"transfer-anchored": LawConfig()})
@@ -304,9 +303,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (folder / "table.csv").write_text(
         "run,step,corpus,N,D,loss\n" + "".join(f"a,{s},domain,1,{s},{4 / s}\n" for s in range(1, 9))
     )
-    model = shutil.move(tiny_model(folder / "tiny"), folder / "base")
+    model = shutil.copytree(brought, folder / "base")
     places = {"study": study.folder, "kept": folder / "kept", "log": folder / "log", "table": folder / "table.csv"}
-    return {**places, "model": Path(model), "imported": folder / "imported"}
+    return {**places, "model": model, "imported": folder / "imported"}
 
 
 def _lines(draw: random.Random, world: Mapping[str, Path]) -> Iterator[tuple[str, list[str]]]:
