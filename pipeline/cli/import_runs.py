@@ -40,6 +40,7 @@ from pipeline.question.overrides import with_whole_numbers
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect
 from pipeline.study.folder import IMPORTED, PlannedRun, Study, StudyError, question_yaml
+from pipeline.study.target import other_batch
 from training.durable import read_text, write_whole
 from training.evaluation_steps import EvaluationPolicy
 from training.keys import MOST_STEPS, key_problems
@@ -142,6 +143,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if replaced:
         names = ", ".join(run.source for run in replaced[:5]) + ", ..." * (len(replaced) > 5)
         print_line(console, f"replaced {len(replaced)} runs that were imported before: {names}")
+    if line := other_batch(plan, question.tokens_per_step()):
+        print_line(console, f"note: {line}")
     keys = {} if table_kind(Path(files[0])) else losses
     if line := perplexity_question(points["loss"], settings.columns.get("loss", "loss"), keys):
         print_line(console, line)

@@ -32,7 +32,7 @@ from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import StudyError
 from pipeline.study.number_format import laws_used, percent, quantity
-from pipeline.study.target import Target, find_target
+from pipeline.study.target import Target, find_target, other_batch
 from training.keys import Allowed
 from training.run import Exit
 
@@ -142,7 +142,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     elif furthest > FAR:
         lines.append(f"far: kept runs ten to thirty times as far were missed by 3 to 14% in the mean ({_SEEN})")
     beyond = [*(beyond_ratios(laws, ratio) for ratio in ratios), beyond_peaks(context, peak)]
-    notes = dict.fromkeys(filter(None, beyond))
+    notes = dict.fromkeys(filter(None, [*beyond, other_batch(context.plan, target.tokens_per_step)]))
     lines += [f"note: {line}" for line in notes]
     tables, combination = [_table(rows)] if rows else [], dict[str, object]()
     for word in third[-1:] if is_known else ():

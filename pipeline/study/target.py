@@ -14,7 +14,7 @@ from fitting.law_average import own_column
 from fitting.schedule import ANNEALING, FORWARD, Schedule
 from pipeline.question.phases import pieces
 from pipeline.question.schema import PhaseConfig, Question
-from pipeline.study.folder import StudyError
+from pipeline.study.folder import PlannedRun, StudyError
 from training.schedule import learning_rates
 
 KNOTS = 40
@@ -125,3 +125,13 @@ def find_target(question: Question, points: pd.DataFrame, model: str | None = No
     return Target(
         name, n, steps * step / 1e9, steps, rate, losses, rho, s1_pretrain, question.target_phase, step, rates
     )  # fmt: skip
+
+
+def other_batch(plan: Sequence[PlannedRun], tokens_per_step: int) -> str:
+    """That runs for the fit have other tokens a step than the run that is asked about; empty: none has."""
+    batches = sorted({run.spec.tokens_per_step for run in plan if run.role == "fit"} or {tokens_per_step})
+    if batches == [tokens_per_step]:
+        return ""
+    of_fit = " and ".join(f"{batch:,}" for batch in dict.fromkeys((batches[0], batches[-1])))
+    asked = f"{tokens_per_step:,} tokens a step are asked about"
+    return f"no law reads the batch: {asked}, the runs for the fit have {of_fit}"

@@ -14,6 +14,7 @@ from pipeline.study.context import Context
 from pipeline.study.earlier import earlier_line
 from pipeline.study.fitted_points import selected
 from pipeline.study.number_format import percent
+from pipeline.study.target import other_batch
 from training.schedule import learning_rates
 
 MISSED = "beside the answer"
@@ -122,6 +123,8 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     general, domain = context.corpora
     if not answer.identified:
         yield "the points do not say where the optimum is: its interval is all that was asked"
+    if line := other_batch(context.plan, answer.target.tokens_per_step):
+        yield line
     if context.question.general_from:
         yield earlier_line(context.points, context.question, context.plan)
     if gain is not None and is_flat(gain, *answer.predicted[domain]):

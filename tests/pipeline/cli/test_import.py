@@ -241,6 +241,16 @@ def test_the_schedule_of_a_log_without_learning_rates_is_said(tmp_path: Path, ca
     assert "no learning rates" not in capsys.readouterr().out
 
 
+def test_runs_of_several_batches_are_noted(tmp_path: Path, capsys) -> None:
+    table_file(tmp_path / "t.csv")
+    imported(tmp_path, str(tmp_path / "t.csv"))
+    assert "reads the batch" not in capsys.readouterr().out
+    log = str(trainer_state(tmp_path / "log", 0.5))
+    imported(tmp_path, log, "domain_ratio=0.5", "tokens_per_step=64", *LOSS_BEFORE)
+    asked = "2,048 tokens a step are asked about, the runs for the fit have 64 and 2,048"
+    assert f"note: no law reads the batch: {asked}" in capsys.readouterr().out
+
+
 def test_a_given_fact_that_the_table_contradicts_is_refused(tmp_path: Path, capsys) -> None:
     table_file(tmp_path / "t.csv", ("a",))
     (tmp_path / "facts.yaml").write_text("domain_ratio: 0.5\n")

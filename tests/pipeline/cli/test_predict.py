@@ -56,6 +56,14 @@ def test_a_peak_that_no_run_had_is_noted(study: Study, capsys) -> None:
         assert re.search(note, capsys.readouterr().out)
 
 
+def test_a_batch_that_no_run_had_is_noted(study: Study, capsys) -> None:
+    spec = next(run.spec for run in study.read_plan() if run.role == "fit")
+    assert run(["predict", str(study.folder), "domain_ratio=0.2", "target.global_batch=999"]) == 0
+    asked = f"{999 * spec.sequence_length:,} tokens a step are asked about"
+    said = f"{asked}, the runs for the fit have {spec.tokens_per_step:,}"
+    assert f"note: no law reads the batch: {said}\n" in capsys.readouterr().out
+
+
 def test_a_longer_run_is_farther_and_less_certain(study: Study, capsys) -> None:
     widths = []
     for steps in (120, 1200, 12_000):
