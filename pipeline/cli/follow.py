@@ -173,6 +173,10 @@ def _read(
     of_log = {} if first.startswith("checkpoints=") or table_kind(Path(first)) else settings.losses
     if line := perplexity_question(log.points["loss"], settings.columns.get("loss", "loss"), of_log):
         raise ConfigError([f"{first}: {line}"])
+    if lacking := [corpus for corpus in laws.corpora if not (log.points["corpus"] == corpus).any()]:
+        keys = "losses='{eval_general_loss: general, eval_law_loss: law}' names a key for each corpus"
+        remedy = f"{keys}, checkpoints=FOLDER measures what was saved"
+        raise StudyError(f"{first}: no losses on {lacking[0]}; it has {log.measured}: {remedy}")
     try:
         return follow(laws, target, ratio, log.points[["step", "corpus", "loss"]])
     except StudyError as error:

@@ -200,10 +200,12 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     for corpus in (settings.general, settings.domain):
         rows = table[table["corpus"] == corpus]
         if rows.empty:
-            known = ", ".join(map(str, table["corpus"].unique()))
-            problems.append(f"{label}: no losses on {corpus!r}; it has {known}; see losses=, general= and domain=")
+            problems.append(f"{label}: no losses on {corpus!r}; it has {log.measured}; see losses=, general=, domain=")
         elif corpus not in facts.loss_before and not (rows["step"] == 0).any():
-            problems.append(f"{label}: no loss on {corpus!r} at step 0; give loss_before.{corpus}=... {where}")
+            other = [name for name in facts.loss_before if name not in (settings.general, settings.domain)]
+            unknown = f"; loss_before of {', '.join(other)}: no such corpus" if other else ""
+            give = f"give loss_before.{corpus}=... {where}{unknown}"
+            problems.append(f"{label}: no loss on {corpus!r} at step 0; {give}")
     last = int(table["step"].max())
     steps = facts.steps or max(log.steps or 0, last, 1)
     if not last <= steps <= MOST_STEPS:

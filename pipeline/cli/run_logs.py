@@ -90,6 +90,13 @@ class RunLog:
     """Date and time in the name of wandb's folder."""
     tokens_per_step: float | None = None
     """Tokens of a step, where it is logged."""
+    keys: tuple[str, ...] = ()
+    """Keys of validation losses in a log, those that are not read too; of a table none."""
+
+    @property
+    def measured(self) -> str:
+        """Of what it has losses: the keys of a log, the corpora of a table."""
+        return ", ".join(self.keys or map(str, self.points["corpus"].unique()))
 
 
 def loss_keys(corpora: Iterable[str]) -> dict[str, str]:
@@ -145,8 +152,8 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
         reason = str(error).removeprefix(f"{path}: ") if named else f"{type(error).__name__}: {error}".splitlines()[0]
         table = f"; a table ends in {', '.join(TABLES)}" if path.suffix not in (".json", ".wandb") else ""
         raise StudyError(f"{path}: not a log of Trainer or wandb ({reason}){table}") from None
+    of_text = [key for key in known if key not in ("loss", "train_loss", "train/loss")]
     if not points:
-        of_text = [key for key in known if key not in ("loss", "train_loss", "train/loss")]
         remedy = "log losses on both corpora, or let cptlaw follow measure checkpoints=FOLDER"
         if of_text:
             remedy = f"name the key of each corpus, such as losses='{{{of_text[0]}: general}}'"
@@ -156,19 +163,20 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
     table = pd.DataFrame(points).drop_duplicates(["step", "corpus"], keep="last")
     begun = re.search(r"run-(\d{8}_\d{6})-", path.resolve().parent.name)
     tokens = seen / reached if seen and reached else None
-    return {"": RunLog(table, rates, steps, _name_of_log(path), begun[1] if begun else "", tokens)}
+    return {"": RunLog(table, rates, steps, _name_of_log(path), begun[1] if begun else "", tokens, (*of_text,))}
 
 
 def join_logs(logs: Iterable[RunLog]) -> RunLog:
     """The log of a run that was resumed: of each corpus, a later log counts from its first step on."""
     first, *rest = sorted(logs, key=lambda log: (log.begun, log.points["step"].max()))
     points, rates, steps = first.points, first.rates, first.steps
+    keys = dict.fromkeys(key for log in (first, *rest) for key in log.keys)
     for log in rest:
         begin = points["corpus"].map(log.points.groupby("corpus")["step"].min())
         points = pd.concat([points[~(points["step"] >= begin)], log.points], ignore_index=True)
         rates = {step: rate for step, rate in rates.items() if step < min(log.rates, default=np.inf)} | log.rates
         steps = log.steps or steps
-    return RunLog(points, rates, steps, first.source, tokens_per_step=first.tokens_per_step)
+    return RunLog(points, rates, steps, first.source, tokens_per_step=first.tokens_per_step, keys=(*keys,))
 
 
 def _step(row: Mapping[str, Any], counter: str) -> int:

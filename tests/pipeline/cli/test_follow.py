@@ -144,6 +144,9 @@ def test_a_run_of_the_study_is_followed_at_its_own_ratio(study: Study, tmp_path:
 
 def test_a_log_of_training_losses_alone_is_told_what_measures_others(study: Study, tmp_path: Path, capsys) -> None:
     path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"log_history": [{"step": 1, "eval_general_loss": 3.0, "eval_law_loss": 3.0}]}))
+    said = refused(["follow", str(study.folder), str(path)], capsys, 3)
+    assert "no losses on domain; it has eval_general_loss, eval_law_loss: losses=" in said
     for row, remedy in (("loss", "cptlaw follow measure checkpoints=FOLDER"), ("eval_loss", "losses='{eval_loss: ")):
         path.write_text(json.dumps({"log_history": [{"step": 1, row: 3.0}]}))
         assert remedy in refused(["follow", str(study.folder), str(path)], capsys, 3)

@@ -121,6 +121,8 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys) -> None:
     assert "domain_ratio: 1.5; allowed: 0 to 1" in line(folder, "domain_ratio=1.5", *LOSS_BEFORE)
     given = ["domain_ratio=0.5", *LOSS_BEFORE]
     assert "no loss on 'domain' at step 0; give loss_before.domain=" in line(folder, "domain_ratio=0.5", LOSS_BEFORE[0])
+    misspelt = line(folder, "domain_ratio=0.5", LOSS_BEFORE[0], "loss_before.domian=4")
+    assert misspelt.endswith("; loss_before of domian: no such corpus")
     at_10 = "learning_rate=0.0001879 at step 10 in the log, but peak, warmup, decay and final give 0.0001667; "
     for word, part in (
         ("peak=-1", "peak: -1.0; allowed: above 0, up to 10"),
@@ -130,6 +132,7 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys) -> None:
         ("loss_before.general=inf", "loss_before.general: inf; allowed: a finite loss above 0"),
         ("steps=30", "steps=30, but it has a loss at step 40"),
         ("losses={eval_loss: domain}", "it has eval_domain_loss, eval_general_loss, loss; name"),
+        ("domain=domian", "no losses on 'domian'; it has eval_domain_loss, eval_general_loss; see losses="),
         ("decay=steep", "decay: 'steep'; allowed: linear, cosine, none, "),
         ("decay=linear final=0", at_10),
         ("decay=linear", "; decay=cosine final=0.1 fits all of them"),
