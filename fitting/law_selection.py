@@ -267,12 +267,18 @@ def shared_points(points: pd.DataFrame, laws: Iterable[Law]) -> pd.DataFrame:
     return points.loc[usable]
 
 
-def _useless(tried: pd.DataFrame, by: str) -> str:
-    """The remark on laws that miss held-out losses by more than their mean would; "" where there are none."""
+def worse_than_mean(tried: pd.DataFrame, by: str) -> tuple[dict[str, float], float]:
+    """Law -> its mean error, of those that miss the held-out losses of a split by more than their mean would; that."""
     rows, errors = tried[tried["by"] == by], errors_by_run(tried, by).mean()
     losses = rows.drop_duplicates(["split", "row", "run"])["measured"]
     spread = float((losses / losses.mean() - 1).abs().mean())
-    useless = [f"{law} ({error_percent(error)})" for law, error in errors.items() if error > spread]
+    return {str(law): error for law, error in errors.items() if error > spread}, spread
+
+
+def _useless(tried: pd.DataFrame, by: str) -> str:
+    """The remark on the laws of `worse_than_mean`; "" where there are none."""
+    laws, spread = worse_than_mean(tried, by)
+    useless = [f"{law} ({error_percent(error)})" for law, error in laws.items()]
     than = f"more than those losses differ from their mean, {error_percent(spread)}: not to be used for this"
     return f"; {', '.join(useless)}: {than}" if useless else ""
 

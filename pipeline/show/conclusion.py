@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.goals.ratio.answer_warnings import beyond_runs, is_flat
+from pipeline.goals.ratio.answer_warnings import UNFOLLOWED, beyond_runs, is_flat
 from pipeline.goals.ratio.confirm import CONFIRMED, NEAR, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of
@@ -88,7 +88,8 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         verdict = f"{verdict}, which says little"
     if not unknown and not found and (wide := goal_of(context.question).too_wide(context.question, answer)):
         wide += beyond_runs(context, answer.mixture[domain])
-        if answer.low is not None and 0 < answer.low < answer.mixture[domain]:
+        followed = not any(UNFOLLOWED in line for line in answer.warnings)
+        if followed and answer.low is not None and 0 < answer.low < answer.mixture[domain]:
             wide += (
                 f"; up to {percent(answer.low)} {domain}, the lower end of its interval, it does with 95% probability"
             )

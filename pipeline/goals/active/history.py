@@ -12,7 +12,7 @@ from pipeline.study.number_format import cost_in
 from training.durable import adapter, as_counted_lines, first_problem, read_counted_lines, write_whole
 
 SCHEMA = 1
-TOLERANCE, BUDGET, CANDIDATES = "tolerance reached", "budget spent", "no candidate left"
+TOLERANCE, BUDGET, CANDIDATES = "tolerance reached", "budget spent", "no candidate left that tells more"
 """Why no further runs are chosen."""
 CONFIRMATION = "confirmation"
 """Reason of a round in which finished confirmation runs became points for the fit."""
@@ -86,7 +86,8 @@ class DesignRound:
             if self.half_width <= self.tolerance and not self.more and self.stop != TOLERANCE:
                 # Without a half-width: the one that decided is of fits, this one may be of the posterior.
                 known += f", within {asked}"
-                open_ = self.reason if self.reason == ANSWER_BEYOND else "these runs alone do not settle the answer"
+                unsettled = "neither runs around it nor the round before confirm that"
+                open_ = self.reason if self.reason == ANSWER_BEYOND else unsettled
                 known += f", but {open_}, so one more round" if self.chosen else ""
             else:
                 half = f"half of its 90% interval{' by the posterior' if self.more else ''}"

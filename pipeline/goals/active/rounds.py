@@ -301,6 +301,9 @@ def _round(
         others = [by_name[name] for name in affordable["run"].unique()]
         if one := run_beyond(context, others, chosen.chosen, added.answer):
             return dataclasses.replace(added, chosen=[_chosen(context, one, None, begun)], reason=ANSWER_BEYOND)
+    if certain and not proposal.before:
+        # An answer at an end of all ratios: no run takes anything off.
+        return dataclasses.replace(added, stop=CANDIDATES)
     names = shown["run"].to_dict()
     made: list[ChosenRun] = []
     for at, width in zip(proposal.chosen, proposal.half_width):

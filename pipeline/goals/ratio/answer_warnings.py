@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fitting import LAWS, Fit, LawAverage
+from fitting.law_selection import PREDICTED, error_percent, worse_than_mean
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.goals.ratio.confirm import NEAR
 from pipeline.study.context import Context
@@ -19,8 +20,10 @@ from training.schedule import learning_rates
 
 MISSED = "beside the answer"
 """What a warning says of a run of the fit whose loss the laws miss, where it is the likest to the recommended run."""
+UNFOLLOWED = "are not followed by"
+"""What a warning says of the losses of a corpus that the answering laws miss by more than their mean would."""
 WEIGHTS = (
-    "do not say where the optimum", "end with a higher loss", "a spike", MISSED, "is flat",
+    "do not say where the optimum", "end with a higher loss", "a spike", MISSED, "is flat", UNFOLLOWED,
     "have failed|runs are failed", "no ratio is feasible",
     "runs only", "beyond the points", "could not be fitted|left out", "could be tested", "not done",
     "not in the average", "", "not identified|do not fix",
@@ -29,7 +32,7 @@ WEIGHTS = (
 TELLING_RUNS = {
     "another size": {"A", "alpha", "nu"},
     "a longer run": {"E", "B", "beta", "C", "G"},
-    "a ratio near 0": {"eps", "K", "b", "gamma"},
+    "a ratio near 0 of the corpus": {"eps", "K", "b", "gamma"},
     "ratios further apart": {"eta"},
     "another schedule": {"C2", "lambda"},
 }
@@ -133,6 +136,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
             f"the loss on {domain} is flat: {answer.predicted[domain][0] + gain:.4f} at {percent(least)}, "
             f"{answer.predicted[domain][0]:.4f} at {percent(answer.domain_ratio or 0.0)}, less apart than its interval"
         )
+    yield from _unfollowed(context, laws)
     yield from _harmed(context)
     yield from _spikes(context, laws)
     yield from _missed(context, laws, answer)
@@ -177,6 +181,24 @@ def lengths_of(laws: Iterable[str]) -> Iterator[str]:
             yield f"{name} counts only up to {LAWS[name].furthest:g} times"
 
 
+def _unfollowed(context: Context, laws: AnsweringLaws) -> Iterator[str]:
+    """A line for each corpus and split whose held-out losses all answering laws miss by more than their mean would."""
+    folds = context.tested.assign(by=context.tested["split"], row=context.tested["step"])
+    for corpus, rows in folds.groupby("corpus", sort=False):
+        answering = [*(laws.weights.get(str(corpus)) or [laws.law[str(corpus)]])] if corpus in laws.corpora else []
+        for split in rows["by"].unique() if answering else ():
+            missing, spread = worse_than_mean(rows, split)
+            if {*answering} <= missing.keys():
+                error = error_percent(min(missing[law] for law in answering))
+                better = [law for law in rows["law"].unique() if law not in missing]
+                other = f", like {better[0]}" if better else ""
+                yield (
+                    f"the losses on {corpus} {UNFOLLOWED} {', '.join(answering)}: those held out ({PREDICTED[split]}) "
+                    f"are missed by {error}, and differ from their mean by {error_percent(spread)}; give cptlaw fit "
+                    f"other laws{other} (docs/choosing.md)"
+                )
+
+
 def _harmed(context: Context) -> Iterator[str]:
     """A line where runs end with a higher loss on the domain than before, though they read it: too high a peak."""
     _, domain = context.corpora
@@ -213,7 +235,9 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
         if 0 < off["run"].nunique() <= max(1, rows["run"].nunique() // 5):
             for run, of_run in off.groupby("run"):
                 worst = of_run.loc[of_run["error"].abs().idxmax()]
-                far = f"{np.expm1(worst['error']):+.1%} from what {law} fits, where others are within {usual:.1%}"
+                far = (
+                    f"{np.expm1(worst['error']):+.1%} from what {law} fits, most losses there within {usual:.1%} of it"
+                )
                 unread = f"the run reads no {corpus}, and {law} does not follow such a loss"
                 why = "a spike?" if worst["r"] > 0 else f"{unread}."
                 yield (
@@ -263,4 +287,4 @@ def _not_identified(fits: Mapping[str, Mapping[str, Fit]], points: pd.DataFrame,
 def _trained(points: pd.DataFrame) -> set[str]:
     """Which of `TELLING_RUNS` the points of a corpus have already."""
     sizes = {"another size"} if points["N"].nunique() > 1 else set()
-    return sizes | ({"a ratio near 0"} if (points["r"] <= NEAR).any() else set())
+    return sizes | ({"a ratio near 0 of the corpus"} if (points["r"] <= NEAR).any() else set())

@@ -373,7 +373,7 @@ def _weight_lines(context: Context) -> Iterator[str]:
         one_law = {"transfer-anchored", "transfer-scaled"}
         sizes = context.points.loc[context.points["role"] == "fit", "N"].nunique()
         if sizes == 1 and any(one_law <= {*of_law} for of_law in weights.values()):
-            yield "with runs of one size transfer-scaled is transfer-anchored: their errors are the same"
+            yield "with runs of one size transfer-scaled is transfer-anchored: nearly one law, counted twice"
 
 
 def _refuse_other_runs(context: Context) -> None:

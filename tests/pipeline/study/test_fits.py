@@ -124,7 +124,7 @@ def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: py
     assert [*law_goal._weight_lines(context.fresh())] == [
         average,
         alone,
-        "with runs of one size transfer-scaled is transfer-anchored: their errors are the same",
+        "with runs of one size transfer-scaled is transfer-anchored: nearly one law, counted twice",
     ]
 
 

@@ -21,6 +21,7 @@ from pipeline.goals.active.candidates import (
 )
 from pipeline.goals.active.history import (
     BUDGET,
+    CANDIDATES,
     CONFIRMATION,
     TOLERANCE,
     DesignRound,
@@ -161,6 +162,10 @@ def test_a_narrow_answer_beyond_all_runs_gets_a_run(
     added = next_round(asking(setting, ratios=[*setting.question.design.ratios, 1.0]), recommended=lambda: recommended)
     assert [run.domain_ratio for run in added.chosen] == [1.0]
     assert "within design.tolerance=0.006, but it is beyond all runs, so one more round" in added.line()
+    # No run of the others takes anything off a half-width of 0.
+    write_rounds(study, read_rounds(study)[:-1])
+    added = next_round(setting, recommended=lambda: recommended)
+    assert (added.chosen, added.stop) == ([], CANDIDATES)
 
 
 def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
@@ -199,7 +204,10 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     beyond = round_after((0.695, 0.006))
     assert beyond.stop is None
     assert len(beyond.chosen) == 2
-    assert "0.695, within design.tolerance=0.006, but these runs alone do not settle the answer, so" in beyond.line()
+    assert (
+        "0.695, within design.tolerance=0.006, but neither runs around it nor the round before confirm that, so"
+        in beyond.line()
+    )
     assert "half of its" not in dataclasses.replace(beyond, chosen=[], stop=BUDGET).line()
     rounds[-2] = dataclasses.replace(rounds[-2], answer=0.69, half_width=0.006)
     assert round_after((0.6961, 0.006)).stop is None

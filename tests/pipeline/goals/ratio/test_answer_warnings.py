@@ -8,9 +8,11 @@ import pytest
 
 from pipeline.goals.ratio.answer_warnings import (
     MISSED,
+    UNFOLLOWED,
     _harmed,
     _missed,
     _spikes,
+    _unfollowed,
     beyond_ratios,
     beyond_runs,
     by_weight,
@@ -48,6 +50,19 @@ def test_the_run_with_a_spike_and_a_flat_loss_are_named(changeable) -> None:
     assert sum("a spike?" in line for line in answer.warnings) == 1
     assert any(line.startswith(f"the loss on {HOSTILE_CORPUS} is flat: ") for line in answer.warnings)
     assert abs(answer.gain or 1.0) < 0.1
+
+
+def test_laws_that_miss_held_out_losses_by_more_than_their_mean_are_named(whole, monkeypatch) -> None:
+    made, question = whole
+    context = Context(question, made)
+    tested, laws = context.tested.copy(), answering_laws(context)
+    assert [*_unfollowed(context, laws)] == []
+    ratio = (tested["corpus"] == "general") & (tested["split"] == "ratio")
+    tested.loc[ratio, "relative_error"] = 0.5
+    monkeypatch.setattr(Context, "tested", tested)
+    (line,) = _unfollowed(context.fresh(), laws)
+    assert line.startswith(f"the losses on general {UNFOLLOWED} {', '.join(laws.weights['general'])}: those held out ")
+    assert "(a ratio that was not run) are missed by 50.00%, and differ from their mean by " in line
 
 
 def test_a_loss_far_off_of_a_run_without_that_text_is_no_spike(whole, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,9 +49,8 @@ def test_what_is_not_identified_is_one_line_with_the_runs_that_would_tell() -> N
         "not identified on one corpus or both: 5 parameters of dcpt, openai, listed in the report; to know them takes "
     )
     (line,) = _not_identified(fits, points, False)
-    assert (
-        line == f"{many}another size, a longer run, a ratio near 0 (docs/laws.md); the answer may be known all the same"
-    )
+    telling = "another size, a longer run, a ratio near 0 of the corpus (docs/laws.md)"
+    assert line == f"{many}{telling}; the answer may be known all the same"
     # A run that has been made, also one of few tokens of the corpus, is no advice any more.
     points.loc[len(points)] = ["fit", "general", 0.2, 0.01]
     points.loc[len(points)] = ["fit", "code", 0.2, 0.99]

@@ -30,7 +30,7 @@ def test_every_number_of_a_confirmation_has_room(other: dict) -> None:
 
 def test_why_an_average_is_narrower_than_its_laws_is_said() -> None:
     average = dataclasses.replace(ROW, law="average", low=3.3, high=3.38)
-    assert "average: narrower, since it erred less than one law" in confirmation_table([ROW, average]).note
+    assert "average, where it is narrower: it erred less than one law" in confirmation_table([ROW, average]).note
     wider = dataclasses.replace(average, low=3.2)
     assert "average: narrower" not in confirmation_table([ROW, wider]).note
 
