@@ -9,6 +9,7 @@ from pipeline.goals.registry import goal_of
 from pipeline.study.artifacts import Confirmation, Export, Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context
+from pipeline.study.fits import unfitted_laws
 from pipeline.study.fitted_points import are_all_fitted
 from pipeline.study.folder import PlannedRun, StudyError, question_yaml
 from pipeline.study.status import ended_points, is_confirmed, is_followed
@@ -32,7 +33,8 @@ def is_fitted(context: Context) -> bool:
     if question.goal_kind.many_domains or not_collected(context) or not path.exists():
         return False
     answer = Recommendation.read(context.study)
-    same_laws = all({*of_law} == {*question.law} for of_law in answer.fit_points.values())
+    asked = {*question.law} - unfitted_laws(context.study)
+    same_laws = all({*of_law} == asked for of_law in answer.fit_points.values())
     same = answer.goal.kind == question.goal.kind and same_laws and answer.fits in ("", context.fits_digest)
     same = same and answer.points in ("", context.points_digest)
     return same and are_all_fitted(answer.fit_points, context.points, question)

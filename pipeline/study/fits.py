@@ -31,7 +31,7 @@ SPLITS = ("size", "tokens", "ratio", "size-and-tokens")
 HELD_OUT = ("run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split")
 """Columns of held_out.parquet."""
 POINTS = "fits/points.txt"
-"""Holds `points_digest` of the points that the fits have read."""
+"""Holds `points_digest` of the points that the fits have read, and the laws that they do not suffice for."""
 _FitFile = dataclasses.make_dataclass("_FitFile", saved_fields().items())
 """The keys of a file of a fit, and their types."""
 
@@ -95,7 +95,7 @@ def fit_all(
         for corpus in corpora:
             fits[corpus].pop(name, None)
             fit_file(study, corpus, name).unlink(missing_ok=True)
-    write_whole(study.folder / study.fitted(POINTS), points_digest(points) + "\n")
+    write_whole(study.folder / study.fitted(POINTS), " ".join((points_digest(points), *problems)) + "\n")
     return fits
 
 
@@ -113,8 +113,14 @@ def fit_file(study: Study, corpus: str, law: str) -> Path:
 def refuse_other_points(study: Study, digest: str) -> None:
     """Raise StudyError where the fits read points of another digest than there are now; studies of old do not say."""
     path = study.folder / study.fitted(POINTS)
-    if path.exists() and read_text(path).strip() != digest:
+    if path.exists() and read_text(path).split()[:1] != [digest]:
         raise StudyError(f"{path.parent}: fitted to other points than there are now; run cptlaw fit {study.folder}")
+
+
+def unfitted_laws(study: Study) -> set[str]:
+    """The laws that the last fit left out, since the points do not suffice for them; studies of old do not say."""
+    path = study.folder / study.fitted(POINTS)
+    return {*read_text(path).split()[1:]} if path.exists() else set()
 
 
 def fits_digest(study: Study) -> str:

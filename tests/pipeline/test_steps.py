@@ -19,6 +19,7 @@ from pipeline.steps import STEPS, Step, go_on, next_steps
 from pipeline.study import collect
 from pipeline.study.artifacts import Machine, Recommendation
 from pipeline.study.context import Context
+from pipeline.study.fits import POINTS
 from pipeline.study.folder import Study, StudyError, question_yaml
 from pipeline.study.number_format import percent
 from tests.pipeline.show.report.report_study import long_corpora
@@ -56,6 +57,22 @@ def test_what_is_missing_is_made_again_with_all_behind_it(confirmed: Context, le
     (confirmed.study.folder / name).unlink()
     assert next_steps(confirmed) == list(STEPS)[list(STEPS).index(left) :]
     assert write_pages(confirmed)[0].exists()  # As far as there is something to show.
+
+
+def test_a_law_that_the_points_do_not_suffice_for_is_not_fitted_for_ever(confirmed: Context, monkeypatch) -> None:
+    study, law = confirmed.study, {**confirmed.question.law, "dcpt": LawConfig(min_ratio=1.0)}
+    points = confirmed.points
+    monkeypatch.setattr(Context, "points", points[(points["r"] < 1) | (points["role"] != "fit")])
+    context = context_in(study, dataclasses.replace(confirmed.question, law=law, bootstrap=2))
+    goal, quiet = goal_of(context.question), Console(quiet=True)
+    assert next_steps(context)[0] == "fit"
+    goal.fit(context, quiet.print)
+    goal.recommend(context := context.fresh(), quiet.print)
+    assert "dcpt" not in context.fits[confirmed.question.corpora.domain]
+    assert next_steps(context)[0] == "confirm"
+    # Of which the last fit does not say that points are missing.
+    (study.folder / study.fitted(POINTS)).write_text(f"{context.points_digest}\n")
+    assert next_steps(context.fresh())[0] == "fit"
 
 
 def test_a_confirmation_of_another_answer_is_none(confirmed: Context) -> None:
