@@ -281,6 +281,9 @@ class _Measured:
         assert outcome.loss_increase is not None
         increase, crossing = outcome.loss_increase.value, outcome.crossing
         measured = f"the loss on {self.general} {_changed(increase)}, {asked(tolerance)}"
+        most = increase if outcome.loss_increase.high is None else outcome.loss_increase.high
+        if most <= tolerance and (self.answer.mixture or {})[self.domain] == 1.0:
+            return "", measured  # No ratio is above it.
         if abs(increase - tolerance) <= max(MISSED * abs(tolerance), 1e-3) and outcome.verdict != NOT_CONFIRMED:
             if increase > tolerance and self.ends[self.general].inside:
                 at = ""

@@ -257,7 +257,7 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
     verdict = NOT_CONFIRMED
     if outcome.seeds < 2:
         verdict = UNDETERMINED
-    elif increase.low <= tolerance <= increase.high:
+    elif increase.low <= tolerance <= increase.high or (answer.domain_ratio == 1 and increase.high <= tolerance):
         verdict = CONFIRMED
     elif met is not None and np.fmin(met.low, met.value) <= high and low <= np.fmax(met.high, met.value):
         verdict = NEARBY

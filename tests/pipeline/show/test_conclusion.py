@@ -86,6 +86,7 @@ def _conclusion(
         (None, WIDE, "whether 50% code keeps to the tolerance is not known yet: the change of the loss on", "not yet"),
         (None, BELOW, f"{TRAIN} by prediction; no run has confirmed it yet", "not yet"),
         ({1.0: [2.02], 0.85: [2.0]}, ALL, "train qwen2-0.7m on 100% code and 0% general; the loss on", "as predicted"),
+        ({1.0: [2.0, 2.001], 0.85: [2.1, 2.101]}, ALL, "train qwen2-0.7m on 100% code and 0% general;", "confirmed"),
         (OVER, {}, f"{TRAIN}; the loss on general rose by 3.15%, 3% is allowed: 0.15 points more", "as"),
         (MET, BELOW, f"{TRAIN}; the loss on general rose by 2.90%, 3% is allowed", "as predicted, by one"),
         (SEEDS, WIDE, f"{TRAIN}; the loss on general rose by 3.00%", "confirmed"),
