@@ -121,7 +121,7 @@ def judge_perplexities(cells: pd.DataFrame) -> tuple[str, str]:
     """Table 6: whether AutoScale has the lowest mean perplexity; its place by two more sums."""
     verdict, why = _best(cells[cells["domain"] == MEANS["mean"]], "mean perplexity", lower=True)
     others = (_best(cells[cells["domain"] == MEANS[way]], MEANS[way], lower=True)[1] for way in ("geometric", "worst"))
-    return verdict, " ".join((why, *others))
+    return verdict, " ".join(dict.fromkeys((why, *others)))
 
 
 def judge_saved(cells: pd.DataFrame) -> tuple[str, str]:

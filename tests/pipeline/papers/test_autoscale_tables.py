@@ -72,6 +72,8 @@ def test_a_best_place_holds_and_with_another_order_behind_it_holds_in_order() ->
     assert autoscale.judge_perplexities(cells)[0] == IN_ORDER
     cells["ours"] = [5.0, 6.0, 7.0]
     assert autoscale.judge_perplexities(cells)[0] == HOLDS
+    without = cells.assign(paper=float("nan"))
+    assert autoscale.judge_perplexities(without) == (UNKNOWN, "The paper's numbers are missing.")
 
 
 def test_steps_saved_are_a_share_of_the_scale(papers: Path) -> None:
