@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pandas as pd
 from omegaconf import MISSING, OmegaConf
 from rich.console import Console
@@ -82,6 +83,8 @@ run that was resumed is read from all its folders: give them together.
 {"".join(f"  {key:16} {note}{chr(10)}" for key, note in NOTES.items())}
 Other keys are those of a question, like law=[transfer-anchored] or goal.tolerance=0.05.
 """
+FEWEST = 4
+"""Equal losses from which on two runs are taken for one."""
 NEEDED = ("domain_ratio", "tokens_per_step", "non_embedding", "peak")
 
 
@@ -143,7 +146,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if replaced:
         names = ", ".join(run.source for run in replaced[:5]) + ", ..." * (len(replaced) > 5)
         print_line(console, f"replaced {len(replaced)} runs that were imported before: {names}")
-    if line := other_batch(plan, question.tokens_per_step()):
+    for line in filter(None, [other_batch(plan, question.tokens_per_step()), copies_line(points)]):
         print_line(console, f"note: {line}")
     keys = {} if table_kind(Path(files[0])) else losses
     if line := perplexity_question(points["loss"], settings.columns.get("loss", "loss"), keys):
@@ -237,6 +240,23 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     )
     slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", slug).strip("-.")[-60:]
     return PlannedRun(f"{slug}-{spec.hash[:8]}", facts.role, facts.model_name, "", spec, source=log.source)
+
+
+def copies_line(points: pd.DataFrame) -> str:
+    """That runs have the same losses wherever both have some: one run, given twice; empty: none has."""
+    table = points[points["step"] > 0].pivot(index="run", columns=["step", "corpus"], values="loss")
+    names, losses, pairs = [*table.index], table.to_numpy(float), list[str]()
+    for number, own in enumerate(losses):
+        others = losses[number + 1 :]
+        differ = (own != others) & ~np.isnan(own) & ~np.isnan(others)
+        common = (own == others).sum(axis=1)
+        alike = np.flatnonzero((common >= FEWEST) & ~differ.any(axis=1)).tolist()
+        pairs += [f"{names[number]} and {names[number + 1 + other]}" for other in alike]
+    if not pairs:
+        return ""
+    more = f", and so {len(pairs) - 1} more pairs" * (len(pairs) > 1)
+    same = f"{pairs[0]} have the same losses at every step that both have{more}"
+    return f"{same}: one run given twice makes intervals too narrow; then import all but one under another name="
 
 
 def schedule_of(facts: RunFacts, table: pd.DataFrame) -> str:

@@ -247,7 +247,9 @@ def test_the_schedule_of_a_log_without_learning_rates_is_said(tmp_path: Path, ca
 def test_runs_of_several_batches_are_noted(tmp_path: Path, capsys) -> None:
     table_file(tmp_path / "t.csv")
     imported(tmp_path, str(tmp_path / "t.csv"))
-    assert "reads the batch" not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "reads the batch" not in said
+    assert "the same losses" not in said
     log = str(trainer_state(tmp_path / "log", 0.5))
     imported(tmp_path, log, "domain_ratio=0.5", "tokens_per_step=64", *LOSS_BEFORE)
     asked = "2,048 tokens a step are asked about, the runs for the fit have 64 and 2,048"
@@ -295,6 +297,7 @@ def test_a_second_import_of_a_run_replaces_it(tmp_path: Path, capsys) -> None:
     # A seed or a model of its own makes it another run.
     points = imported(tmp_path, str(tmp_path / "corrected.csv"), "seed=1")
     assert points["run"].nunique() == 8
+    assert "have the same losses at every step that both have, and so 3 more pairs: one run" in capsys.readouterr().out
     # The log of a Trainer that went on, by another spelling of its folder.
     given = ["domain_ratio=0.5", *LOSS_BEFORE]
     folder = trainer_state(tmp_path / "log" / "checkpoint-40", 0.5)
