@@ -24,7 +24,7 @@ from pipeline.question.messages import ConfigError, nearest, studies_beside
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Export
 from pipeline.study.context import Context, context_of
-from pipeline.study.folder import IMPORTED, study_of
+from pipeline.study.folder import IMPORTED, import_words, study_of
 from training.corpora.locations import is_url
 from training.durable import write_whole
 from training.run import Exit
@@ -117,7 +117,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     follow = shlex.join(["cptlaw", "follow", folders[0], *([] if ratio is None else [f"domain_ratio={ratio}"])])
     if question.model.path == IMPORTED:
         # Without its text no checkpoint can be measured.
-        bring = f", cptlaw import LOG name={question.name} studies={question.studies} role=confirm keeps its losses"
+        bring = f", {shlex.join(['cptlaw', *import_words(question), 'role=confirm'])} keeps its losses"
         line += f"; {follow} LOG compares its log{bring if ratio is None and not plan.unknown else ''}"
     elif name in SAVES_DIRECTORIES:
         line += f"; {follow} checkpoints=FOLDER compares what it saves"

@@ -43,7 +43,7 @@ from pipeline.steps import (
     steps_between,
 )
 from pipeline.study.context import Context, context_of
-from pipeline.study.folder import IMPORTED, Study, StudyError, keep_overrides, study_of
+from pipeline.study.folder import IMPORTED, Study, StudyError, import_words, keep_overrides, study_of
 from pipeline.study.status import is_followed, status_table, statuses
 from training.corpora.documents import CorpusError
 from training.run import Exit
@@ -81,7 +81,7 @@ def run_words(
     question = question_of(verb, words)
     if question.model.path == IMPORTED and verb in _TRAINING:
         folder = study_of(question).folder
-        add = f"cptlaw import LOG name={question.name} studies={question.studies} adds runs"
+        add = f"{shlex.join(['cptlaw', *import_words(question)])} adds runs"
         raise StudyError(f"{folder}: its runs were imported, {verb} cannot train more; {add}, cptlaw fit {folder} fits")
     asks = verb in _KEEPING or (verb == "refine" and question.goal_kind.design_question)
     # Without a study there is nothing to continue, and no words ask for the default question.

@@ -14,7 +14,7 @@ from pipeline.goals.registry import goal_of
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, read_if_there
 from pipeline.study.context import Context
-from pipeline.study.folder import IMPORTED
+from pipeline.study.folder import IMPORTED, import_words
 from pipeline.study.number_format import domain_ratio_of, percent, quantity
 from pipeline.study.status import is_followed
 
@@ -177,12 +177,8 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
     question, words = context.question, _words(context)
     study = shlex.join(words)
     if question.model.path == IMPORTED:
-        words = [f"name={question.name}", f"studies={question.studies}"]
-        return f"runs nearer to {answer.target.model} at this length, brought by cptlaw import", (
-            "import",
-            "LOG",
-            *words,
-        )
+        nearer = f"runs nearer to {answer.target.model} at this length"
+        return f"{nearer}, brought by cptlaw import", import_words(question)
     if question.goal_kind.design_question:
         narrower = f"cptlaw refine {study} trains the runs that should narrow it most, and answers again"
         refine = ("refine", *words)

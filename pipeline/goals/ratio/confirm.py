@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -29,7 +30,7 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Interval, MeasuredPlace, Outcome, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.fits import with_average
-from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
+from pipeline.study.folder import IMPORTED, PlannedRun, StudyError, import_words
 from pipeline.study.number_format import percent
 from pipeline.study.status import ended_points
 from pipeline.study.target import find_target
@@ -92,7 +93,7 @@ def import_remedy(context: Context, answer: Recommendation | None) -> str:
         if abs(ratio - mixture[domain]) < SAME and (run.model, run.spec.steps) == asked:
             return ""
     place = f"domain_ratio={mixture[domain]:.3f}, {answer.target.steps:,} steps"
-    bring = f"cptlaw import LOG name={context.question.name} studies={context.question.studies} role=confirm"
+    bring = shlex.join(["cptlaw", *import_words(context.question, f"{mixture[domain]:.3f}"), "role=confirm"])
     return f"train the recommended run ({place}), which cptlaw export {context.study.folder} writes, then {bring}"
 
 

@@ -304,7 +304,8 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
         f"train the recommended run (domain_ratio={ratio:.3f}, 40 steps), which cptlaw export {study.folder} writes"
     )
     assert f"next: cptlaw export {study.folder} format=trl" in said
-    assert f"then: {remedy}, then cptlaw import LOG name=made studies={tmp_path} role=confirm" in said
+    facts = f"runs=FACTS.yaml domain_ratio={ratio:.3f} role=confirm"
+    assert f"then: {remedy}, then cptlaw import LOG name=made studies={tmp_path} {facts}" in said
     assert f"no run to confirm with; {remedy}" in refused(["confirm", str(study.folder)], capsys, 3)
 
     error = refused(["confirm", str(study.folder), "goal.tolerance=0.5"], capsys, 3)
