@@ -290,7 +290,10 @@ def _other_rates(facts: RunFacts, steps: int, logged: Mapping[int, float]) -> st
                 if first_other_rate(rates.tolist(), logged) is None:
                     changed = "" if peak == facts.peak else f"peak={peak:g} "
                     return f"{line}; {changed}decay={decay} final={final:g} fits all of them"
-    return f"{line} (steps={steps}); give them, and decay_steps, as the run was trained"
+    none = f"no decay of all steps after the warm-up ({', '.join(DECAYS)}) fits, at any peak, to 0 or a tenth of it"
+    give = "give warmup, decay, final and decay_steps as the run was trained"
+    other = "of another shape cptlaw fit points=FILE reads a table with step and lr, the learning rate of each row"
+    return f"{line} (steps={steps}); {none}: {give}; {other}"
 
 
 def with_loss_before(table: pd.DataFrame, facts: RunFacts, spec: RunSpec) -> pd.DataFrame:
