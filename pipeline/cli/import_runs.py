@@ -205,10 +205,12 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
         if rows.empty:
             problems.append(f"{label}: no losses on {corpus!r}; it has {log.measured}; see losses=, general=, domain=")
         elif corpus not in facts.loss_before and not (rows["step"] == 0).any():
-            other = [name for name in facts.loss_before if name not in (settings.general, settings.domain)]
-            unknown = f"; loss_before of {', '.join(other)}: no such corpus" if other else ""
-            give = f"give loss_before.{corpus}=... {where}{unknown}"
-            problems.append(f"{label}: no loss on {corpus!r} at step 0; {give}")
+            problems.append(f"{label}: no loss on {corpus!r} at step 0; give loss_before.{corpus}=... {where}")
+    for name in sorted({*facts.loss_before} - {settings.general, settings.domain, *table["corpus"]}):
+        # Facts of several studies may name other corpora that a log has.
+        if not {*loss_keys([name])} & {*log.keys}:
+            allowed = f"allowed: {settings.general}, {settings.domain}"
+            problems.append(f"{label}: loss_before.{name}: no such corpus; {allowed}")
     last = int(table["step"].max())
     steps = facts.steps or max(log.steps or 0, last, 1)
     if not last <= steps <= MOST_STEPS:

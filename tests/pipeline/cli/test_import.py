@@ -121,13 +121,12 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys) -> None:
     assert "domain_ratio: 1.5; allowed: 0 to 1" in line(folder, "domain_ratio=1.5", *LOSS_BEFORE)
     given = ["domain_ratio=0.5", *LOSS_BEFORE]
     assert "no loss on 'domain' at step 0; give loss_before.domain=" in line(folder, "domain_ratio=0.5", LOSS_BEFORE[0])
-    misspelt = line(folder, "domain_ratio=0.5", LOSS_BEFORE[0], "loss_before.domian=4")
-    assert misspelt.endswith("; loss_before of domian: no such corpus")
     at_10 = "learning_rate=0.0001879 at step 10 in the log, but peak, warmup, decay and final give 0.0001667; "
     for word, part in (
         ("peak=-1", "peak: -1.0; allowed: above 0, up to 10"),
         ("non_embedding=0.494", "non_embedding: 0.494; allowed: 1,000 to "),
         ("non_embedding=1e30", "a count of parameters, not billions"),
+        ("loss_before.domian=4", "loss_before.domian: no such corpus; allowed: general, domain"),
         ("seed=-1", "seed: -1; allowed: 0 to 4,294,967,295"),
         ("loss_before.general=inf", "loss_before.general: inf; allowed: a finite loss above 0"),
         ("steps=30", "steps=30, but it has a loss at step 40"),
