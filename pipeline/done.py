@@ -4,8 +4,10 @@ import contextlib
 import hashlib
 from pathlib import Path
 
+from pipeline.goals.active.history import awaits_round
 from pipeline.goals.ratio.confirm import import_remedy
 from pipeline.goals.registry import goal_of
+from pipeline.question.design import is_active
 from pipeline.study.artifacts import Confirmation, Export, Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context
@@ -64,7 +66,9 @@ def open_runs(context: Context) -> list[PlannedRun]:
 
 
 def has_trained(context: Context) -> bool:
-    """Whether no planned run for the fit is left to train."""
+    """Whether no planned run for the fit is left to train, and no round of runs left to choose by what is measured."""
+    if is_active(context.question) and awaits_round(context.study):
+        return False
     return bool(context.plan) and all(run.role == "confirm" for run in open_runs(context))
 
 

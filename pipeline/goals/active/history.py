@@ -126,6 +126,15 @@ def history_file(study: Study) -> Path:
     return study.folder / study.fitted("design.jsonl")
 
 
+def awaits_round(study: Study) -> bool:
+    """Whether the last round has runs that train chose by itself: it chooses another one behind them, or stops.
+
+    Raises:
+        StudyError: as `read_rounds`.
+    """
+    return any(one.chosen and not one.more and one.reason != CONFIRMATION for one in read_rounds(study)[-1:])
+
+
 def read_rounds(study: Study) -> list[DesignRound]:
     """The rounds of a study, in order; none without a file.
 

@@ -46,6 +46,7 @@ from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import pretraining_runs
 from pipeline.plan.write import add_to_plan
 from pipeline.question.schema import LawConfig
+from pipeline.steps import step_after
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect, measured_points
 from pipeline.study.context import Context
@@ -166,6 +167,17 @@ def test_a_narrow_answer_beyond_all_runs_gets_a_run(
     write_rounds(study, read_rounds(study)[:-1])
     added = next_round(setting, recommended=lambda: recommended)
     assert (added.chosen, added.stop) == ([], CANDIDATES)
+
+
+def test_between_two_rounds_train_is_next(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    chosen = read_rounds(study)
+    assert step_after("status", setting) != "train"
+    # As while train fits what is measured, or was killed there.
+    write_rounds(study, chosen[:-1])
+    assert [step_after(verb, setting.fresh()) for verb in ("status", "fit", "report")] == ["train"] * 3
+    write_rounds(study, [dataclasses.replace(one, more=True) for one in chosen[:-1]])
+    assert step_after("status", setting.fresh()) != "train"
 
 
 def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
