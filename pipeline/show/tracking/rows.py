@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def metric_rows(lines: Iterable[Any]) -> list[Row]:
 def rows_by_attempt(folder: Path, records: list[AttemptRecord]) -> dict[int, list[Row]]:
     """Attempt -> its rows of the history of a run: the steps that it trained and no later attempt repeated.
 
-    An attempt goes on from the step of a state (`from_step`), and evaluates at that step anew.
+    An attempt goes on from the step of a state (`from_step`), and evaluates at that step anew; without one it ended
+    before it trained.
 
     Raises ValueError: a line that is not JSON.
     """
@@ -59,14 +61,14 @@ def rows_by_attempt(folder: Path, records: list[AttemptRecord]) -> dict[int, lis
     rows: dict[int, list[Row]] = {}
     # The last first: an attempt replaces earlier ones from its first step on.
     for record in reversed(records):
-        first = int(record.get("from_step", 0))
+        first = record.get("from_step", inf)
         rows[record["attempt"]] = _in_order(points, metrics, first)
         points = [row for row in points if row[STEP] < first]
         metrics = [row for row in metrics if row[STEP] <= first]
     return dict(sorted(rows.items()))
 
 
-def rows_so_far(folder: Path, first: int, metrics_before: int, over: bool) -> list[Row]:
+def rows_so_far(folder: Path, first: float, metrics_before: int, over: bool) -> list[Row]:
     """The rows of an attempt in progress, which began at step `first` with that many bytes in metrics.jsonl."""
     metrics = _lines(folder / "metrics.jsonl", metrics_before)
     while True:
@@ -78,7 +80,7 @@ def rows_so_far(folder: Path, first: int, metrics_before: int, over: bool) -> li
         metrics = more
 
 
-def _in_order(points: Iterable[Row], metrics: Iterable[Row], first: int) -> list[Row]:
+def _in_order(points: Iterable[Row], metrics: Iterable[Row], first: float) -> list[Row]:
     """The rows of an attempt from a first step, by step; at the same step the validation losses come first."""
     own = [row for row in points if row[STEP] >= first] + [row for row in metrics if row[STEP] > first]
     return sorted(own, key=lambda row: row[STEP])

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,7 +94,7 @@ class WandbCopy:
         if attempt.metrics is None:
             rows = rows_by_attempt(folder, [*records.values()])[attempt.number]
         else:
-            rows = rows_so_far(folder, int(record.get("from_step", 0)), attempt.metrics, over)
+            rows = rows_so_far(folder, record.get("from_step", inf), attempt.metrics, over)
         self._open[identity].log(rows)
         if over:
             code = int(record.get("exit_code", 1))

@@ -245,6 +245,15 @@ def test_a_step_that_was_trained_twice_counts_once(tmp_path: Path) -> None:
     }
 
 
+def test_an_attempt_that_ended_before_it_trained_has_no_rows(tmp_path: Path) -> None:
+    lines = [{"step": step, "corpus": "code", "loss": 1.0} for step in (0, 30)]
+    (tmp_path / "points.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 20, "loss": 2.0}) + "\n")
+    records = [{"attempt": 1, "from_step": 0}, {"attempt": 2, "exit_code": 75}]
+    shared = rows_by_attempt(tmp_path, records)
+    assert {number: [row["step"] for row in rows] for number, rows in shared.items()} == {1: [0, 20, 30], 2: []}
+
+
 @pytest.mark.slow
 def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     study = Study(tmp_path / "synthetic")
