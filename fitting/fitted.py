@@ -33,13 +33,14 @@ class Fit:
     as far as 90% intervals need it. `prior_shares`: part of what is known about each fitted parameter that the weak
     prior gives, 0 to 1. `draws`: (draws, parameters), bootstrap refits in the order of `params`. `run_errors` (runs,)
     and `point_errors` (points,): log residuals as the mean of a run and what is left within it, leverage undone.
-    `seed_noise`: standard deviation of log losses between runs that differ in nothing that laws read, as runs of two
-    seeds do; None without such runs. `residuals`: log residual of each point, indexed as the points were. `warnings`:
-    one line each. `own_law`: the law, where it is not in `fitting.LAWS`; no file holds it. `scale`: 0 where residuals
-    and errors are those of the log loss, else the nats that they are measured in. `reach`: how far each size was fitted
-    in tokens, empty without D; `growth`: how errors grow beyond it, a number a rolling origin (`uncertainty.horizon`).
-    `held_out`: kind of extrapolation -> root mean square of the log errors on what a back test held out; empty without
-    one. What takes draws is empty without a bootstrap; residuals, `leverage` and `profile` are not kept in a file.
+    `seed_noise`: standard deviation of the mean log loss of a run over its steps, between runs that differ in
+    nothing that laws read, as runs of two seeds do; None without such runs. `residuals`: log residual of each
+    point, indexed as the points were. `warnings`: one line each. `own_law`: the law, where it is not in
+    `fitting.LAWS`; no file holds it. `scale`: 0 where residuals and errors are those of the log loss, else the nats
+    that they are measured in. `reach`: how far each size was fitted in tokens, empty without D; `growth`: how
+    errors grow beyond it, a number a rolling origin (`uncertainty.horizon`). `held_out`: kind of extrapolation ->
+    root mean square of the log errors on what a back test held out; empty without one. What takes draws is empty
+    without a bootstrap; residuals, `leverage` and `profile` are not kept in a file.
     """
 
     law: str
@@ -260,7 +261,8 @@ class Fit:
         lines.append(f"Fitted points: {', '.join(inside)}.")
         if self.seed_noise is not None:
             differ = f"Runs that do not differ in what laws read differ by {self.seed_noise:.2%} of the loss"
-            lines.append(f"{differ}: noise, if they differ in their seed alone.")
+            mean = "in the mean of a run over its steps (standard deviation; single losses may differ by more)"
+            lines.append(f"{differ} {mean}: noise, if they differ in their seed alone.")
         return " ".join([*lines, *(f"{warning[:1].upper()}{warning[1:]}." for warning in self.warnings)])
 
     def to_json(self) -> str:

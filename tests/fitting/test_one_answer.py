@@ -98,7 +98,8 @@ def test_runs_that_no_column_tells_apart_are_not_called_seeds():
     points = points[(points["N"] == 0.5) & points["r"].isin([0.2, 0.5])].drop(columns=["r", "N"])
     explained = fitting.fit(points, "power", bootstrap=2, workers=1).explain()
     assert "Runs that do not differ in what laws read differ by " in explained
-    assert explained.split("of the loss")[1].startswith(": noise, if they differ in their seed alone.")
+    mean = " in the mean of a run over its steps (standard deviation; single losses may differ by more)"
+    assert explained.split("of the loss")[1].startswith(f"{mean}: noise, if they differ in their seed alone.")
 
 
 def test_explain_names_what_the_prior_decided():

@@ -321,7 +321,7 @@ def minimum_outcome(
     parts = [
         f"At the predicted {names[outcome.at]} the loss on {outcome.corpus} is {abs(difference.value):.4f} {side} the "
         f"lowest of the others, at {names[measured.other]}{_between(difference, '+.4f')}",
-        *([f"the standard deviation over seeds is {measured.sd:.4f}"] if outcome.seeds > 1 else []),
+        *([f"a run's noise beside others of its seed is {measured.sd:.4f} (one SD)"] if outcome.seeds > 1 else []),
         f"the minimum may be at {among}, not at {others}" if others else "the minimum may be at any of these places",
     ]
     sd = None if np.isnan(measured.sd) else measured.sd
