@@ -41,7 +41,7 @@ def dirichlet_mixtures(
     ends = np.asarray(concentration, dtype=float)
     if ends.shape != (2,) or not np.isfinite(ends).all() or not 0 < ends[0] <= ends[1]:
         raise PointsError(f"concentration = {concentration} must be two numbers, 0 < low <= high")
-    most = np.floor(top * GRAIN + 1e-9)
+    most = np.where(prior > 0, np.floor(top * GRAIN + 1e-9), 0.0)
     if most.sum() < GRAIN:
         raise PointsError(f"high: largest weights sum to {most.sum() / GRAIN:g}, below 1: no mixture is within them")
     rng, found = np.random.default_rng(seed), {}

@@ -47,6 +47,7 @@ def test_no_share_is_above_the_largest():
 
 def test_a_domain_at_zero_stays_there():
     assert (fitting.dirichlet_mixtures([1, 1, 0], 50)[:, 2] == 0).all()
+    assert (fitting.dirichlet_mixtures([1, 1, 0], 50, high=[0.6, 1, 1])[:, 2] == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,7 @@ def test_a_domain_at_zero_stays_there():
         ([1, -1], {}, "0 or more"),
         (BASE, {"high": [0.2] * 4}, "no mixture is within"),
         (BASE, {"high": [1, 1, 1]}, "4 weights"),
+        ([1, 1, 0], {"high": [0.4, 0.4, 1]}, "sum to 0.8"),
         (BASE, {"concentration": (0, 1)}, "0 < low <= high"),
         ([1, 0], {}, "only 1 different mixtures"),
     ],
