@@ -93,6 +93,21 @@ def with_one_mixture(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
     return frame.assign(**{name: column for name, column in same.items() if name not in frame})
 
 
+def after_mixtures(points: pd.DataFrame, law: Law) -> str | None:
+    """The error line for points after a change of their run's mixture that a law does not know, or None."""
+    known = 2 if "r_first" in law.columns else 1
+    later = (
+        int((numbers_of(points, ["mixture_phase"])["mixture_phase"] > known).sum()) if "mixture_phase" in points else 0
+    )
+    if not later:
+        return None
+    keep, whole = ("1 or 2", "") if known == 2 else ("1", ", or fit transfer-switched to the first two")
+    return (
+        f"mixture_phase: {later} of {len(points)} points come after a change of their run's mixture that "
+        f"{law.name} does not know; keep those where it is {keep}{whole}"
+    )
+
+
 def missing(frame: pd.DataFrame, names: Iterable[str]) -> str | None:
     """The error line for columns that a table lacks, or None."""
     absent = [name for name in dict.fromkeys(names) if name not in frame.columns]
@@ -236,7 +251,8 @@ def _problems(points: pd.DataFrame, law: str, fix: Mapping[str, float], unknown:
     for name in unknown:
         chosen = with_unknown(chosen, name) if name in UNKNOWN and name in chosen.columns else chosen
     names = [*chosen.columns, "loss"]
-    wrong = [line] if (line := missing(points, names)) else []
+    points = with_one_mixture(points, names)
+    wrong = [line for line in (missing(points, names), after_mixtures(points, chosen)) if line]
     points = points.loc[with_value(points, chosen)]
     x: dict[str, np.ndarray] = {}
     for name in (name for name in names if name in points.columns):

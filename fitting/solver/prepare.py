@@ -11,6 +11,7 @@ import pandas as pd
 from fitting.laws import UNKNOWN, Law, with_unknown
 from fitting.points import (
     PointsError,
+    after_mixtures,
     columns_of,
     duplicated,
     missing,
@@ -67,14 +68,8 @@ def prepare_problem(points: pd.DataFrame, law: str | Law, data: Data) -> Prepare
     if line := duplicated(points):
         raise PointsError(line)
     points = with_one_mixture(points, chosen.columns)
-    known = 2 if "r_first" in chosen.columns else 1
-    phases = numbers_of(points, ["mixture_phase"])["mixture_phase"] if "mixture_phase" in points else np.ones(1)
-    if later := int((phases > known).sum()):
-        keep, whole = ("1 or 2", "") if known == 2 else ("1", ", or fit transfer-switched to the first two")
-        raise PointsError(
-            f"mixture_phase: {later} of {len(points)} points come after a change of their run's mixture that "
-            f"{chosen.name} does not know; keep those where it is {keep}{whole}"
-        )
+    if line := after_mixtures(points, chosen):
+        raise PointsError(line)
     notes: list[str] = []
     if chosen.whole_schedule:
         if schedules is None:

@@ -1,5 +1,7 @@
 """Bad input: one clear line each."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -145,6 +147,11 @@ def test_problems_says_too_that_points_do_not_suffice():
     transfer = measured(frame, "transfer-anchored", TRUE["transfer-anchored"], 0.0).drop(columns="s1_pretrain")
     assert fitting.problems(transfer, "transfer-anchored")[0].startswith("missing column: s1_pretrain; the table has")
     assert fitting.problems(transfer, "transfer-anchored", unknown=["s1_pretrain"]) == []
+    assert fitting.problems(transfer, "transfer-switched", unknown=["s1_pretrain"]) == []
+    changed = transfer.assign(mixture_phase=2, r_first=0.5, s1_first=transfer["s1"] / 2)
+    assert fitting.problems(changed, "transfer-switched", unknown=["s1_pretrain"]) == []
+    (line,) = fitting.problems(changed, "transfer-anchored", unknown=["s1_pretrain"])
+    refused(re.escape(line), fitting.fit, changed, "transfer-anchored", unknown=["s1_pretrain"])
     fixed = fitting.problems(points.iloc[[0, 30, 60, 90, 120, 150, 161]], "dcpt", fix={"E": 0.9})
     assert fixed == ["7 points are too few: dcpt has 8 parameters"]
 
