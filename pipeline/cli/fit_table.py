@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -49,6 +49,11 @@ _FORMS = {
     "huber_mean": ("Huber mean", ".3g"),
     "aicc": ("AICc", ".1f"),
 }
+POOLED = {
+    "N": r"n|(n_)?param(eter)?s(_.*)?|(model[ _])?size|non_embedding",
+    "r": r"r|(.*_)?ratio|mix(ture)?|percent|replay",
+}
+"""Column of laws -> names that a table may have for it."""
 MANY_ROWS = 20_000
 """With more rows than this a fit with intervals may take more than a minute."""
 MANY = 12
@@ -102,7 +107,10 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
     if len(table) > MANY_ROWS:
         minutes = f"a fit of more than {MANY_ROWS:,} rows may take minutes a law, and 1 GB a million rows"
         print_line(console, f"  {minutes}; every={settings.every * -(-len(table) // MANY_ROWS)} fits fewer of each run")
-    for line in assumptions(table, parts, settings.law, settings.unknown, settings.columns):
+    for line in (
+        *assumptions(table, parts, settings.law, settings.unknown, settings.columns),
+        *pooled_lines(parts, settings.law),
+    ):
         print_line(console, f"  {line}")
     if line := perplexity_question(table["loss"], settings.columns.get("loss", "loss")):
         print_line(console, f"  {line}")
@@ -114,6 +122,32 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
         after = "cptlaw import FILE makes a study of such a table, which recommends a domain ratio"
     print_line(console, f"next: {after}")
     return Exit.DONE
+
+
+def pooled_lines(parts: Mapping[str, pd.DataFrame], laws: Sequence[str]) -> Iterator[str]:
+    """A line for sizes, and one for ratios, of which a corpus has several that some of the laws do not read."""
+    for reads, named in POOLED.items():
+        unread = [law for law in laws if reads not in LAWS[law].columns and LAWS[law].for_corpora is None]
+        ordered = ((name, part) for part in parts.values() for name in sorted(map(str, part), key=reads.__ne__))
+        several = ((name, part) for name, part in ordered if re.fullmatch(named, name, re.IGNORECASE))
+        name, part = next(((name, part) for name, part in several if _differs_by_run(part, name)), ("", None))
+        if part is None or not unread:
+            continue
+        values = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in part[name].dropna().unique()]
+        known = {law.name: law.columns for law in LAWS.values() if reads in law.columns}
+        lacking = {law: [one for one in columns if one not in part] for law, columns in known.items()}
+        fewest = min(lacking.values(), key=len)
+        better = ", ".join([law for law, columns in lacking.items() if columns == fewest][:4])
+        named = f", with columns= that name {', '.join(fewest)}" if fewest else ""
+        yield (
+            f"{name}: {len(values)} values ({', '.join(values[:6])}{', ...' * (len(values) > 6)}) in one fit, where "
+            f"what it changes is error, since it is not read by {', '.join(unread)}; {better} would{named}"
+        )
+
+
+def _differs_by_run(part: pd.DataFrame, name: str) -> bool:
+    """Whether a column has several values, and one in each run."""
+    return part[name].nunique() > 1 and ("run" not in part or part.groupby("run")[name].nunique().max() == 1)
 
 
 def thinned(table: pd.DataFrame, every: int) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -257,6 +258,27 @@ def test_perplexities_are_asked_about(points: pd.DataFrame, tmp_path: Path, caps
     lines = printed(capsys, 0, *given, "columns={loss: log val_ppl}")
     assert not any("perplexities?" in line for line in lines)
     assert f"  loss: {points['loss'].min():.4g} to {points['loss'].max():.4g}, taken as" in "\n".join(lines)
+
+
+def test_sizes_and_ratios_that_a_law_does_not_read_are_named(raw: Path, tmp_path: Path, capsys) -> None:
+    def pooled(points: Path, law: str, *words: str) -> list[str]:
+        lines = printed(capsys, 0, f"points={points}", f"law={law}", "bootstrap=0", "by=[]", *words)
+        return [line.strip() for line in lines if " in one fit, where what it changes is error" in line]
+
+    named = "columns={D: tokens / 1e9, loss: val_loss, run: name}"
+    size, ratio = pooled(raw, "[power,rectified]", named)
+    assert re.match(r"params: 3 values \(5e\+08, .*\) in one fit, .* not read by power, rectified; openai, ", size)
+    assert re.search(r"^percent: .* dcpt-l1, .* would, with columns= that name N, r$", ratio)
+    (ratio,) = pooled(raw, "chinchilla", RAW)
+    assert ratio.startswith("r: ")
+    assert ratio.endswith(" since it is not read by chinchilla; dcpt-l1, dcpt-l2, dcpt, dcpt-convex would")
+    assert not pooled(raw, "dcpt", RAW)
+    # What differs within runs, or is the same in all, is no setting of them.
+    table = pd.read_parquet(raw)
+    table.assign(params=1e8, percent=np.arange(len(table)) / len(table)).to_csv(
+        file := tmp_path / "one.csv", index=False
+    )
+    assert not pooled(file, "power", named)
 
 
 @pytest.fixture
