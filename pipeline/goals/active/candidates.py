@@ -158,18 +158,19 @@ def is_near(run: CandidateRun, others: Sequence[ChosenRun]) -> bool:
 
 
 def _continued(question: Question, own: CandidateRun, chosen: Sequence[ChosenRun]) -> list[int]:
-    """Steps of the runs that a candidate continues, the first one first; none where it begins anew."""
+    """Steps of the runs that a candidate continues, the first one first; none where it begins anew.
+
+    A run that was chosen continues what it did then, whatever was chosen after it.
+    """
     if not question.design.extend:
         return []
-    shorter = [
-        one
-        for one in chosen
-        if (one.model, one.domain_ratio, one.seed, one.peak) == (own.model, own.domain_ratio, own.seed, own.peak)
-        and one.steps < own.steps
-        and rest_of_schedule(question.target_phase, one.steps, own.steps)
-    ]
-    longest = max(shorter, key=lambda one: one.steps, default=None)
-    return [*longest.continues, longest.steps] if longest else []
+    kind = own.model, own.domain_ratio, own.seed, own.peak
+    alike = {one.steps: one for one in chosen if (one.model, one.domain_ratio, one.seed, one.peak) == kind}
+    if own.steps in alike:
+        return alike[own.steps].continues
+    phase = question.target_phase
+    shorter = [steps for steps in alike if steps < own.steps and rest_of_schedule(phase, steps, own.steps)]
+    return [*alike[max(shorter)].continues, max(shorter)] if shorter else []
 
 
 def candidate_points(

@@ -101,6 +101,17 @@ def test_a_longer_run_continues_a_shorter_one_from_where_its_rate_falls(tmp_path
     assert kept == [[120], [120], []]
 
 
+@pytest.mark.parametrize("order", [(150, 600, 300), (600, 150), (300, 600, 150)])
+def test_a_run_that_was_chosen_stays_the_same_candidate(order: tuple[int, ...], tmp_path: Path) -> None:
+    setting, chosen = setting_of(tmp_path, *WSD), list[ChosenRun]()
+    for steps in order:
+        cells = {(one.model, one.domain_ratio, one.steps): one for one in candidate_runs(setting, chosen)}
+        one = cells["qwen2-0.3m", 0.5, steps]
+        chosen.append(ChosenRun(one.run.name, one.model, 0.5, steps, one.seed, 1.0, None, continues=one.continues))
+    # Under another name it would be trained twice, and counted as two runs.
+    assert {one.run for one in chosen} <= {one.run.name for one in candidate_runs(setting, chosen)}
+
+
 @pytest.mark.parametrize("words", [("design.lengths=[0.25,0.5,1]",), (*WSD, "design.extend=false")])
 def test_every_run_begins_anew_without_a_constant_rate_or_if_asked_to(words, tmp_path: Path) -> None:
     setting = setting_of(tmp_path, *words)
@@ -111,7 +122,8 @@ def test_every_run_begins_anew_without_a_constant_rate_or_if_asked_to(words, tmp
 
 
 def test_points_of_a_run_that_continues_another_are_planned_as_they_are_collected(tmp_path: Path) -> None:
-    setting = setting_of(tmp_path, *WSD, "design.tolerance=0.002", "design.ratios=[0.3,0.5]", "design.budget=2e14")
+    words = *WSD, "ladder=[qwen2-0.05m]", "design.tolerance=0.002", "design.ratios=[0.5,0.8]", "design.budget=4e13"
+    setting = setting_of(tmp_path, *words)
     all_rounds(setting, 4)
     study = study_of(setting.question)
     chosen = [run for one in read_rounds(study) for run in one.chosen]
