@@ -20,7 +20,7 @@ from fitting.cross_validation import folds
 from fitting.mixtures.ddo import domain_effect
 from fitting.parallel import over_cores
 from pipeline.goals.registry import question_of_study
-from pipeline.papers.catalogue import READINGS, TABLES
+from pipeline.papers.catalogue import PAPERS_VARIABLE, READINGS, TABLES, paper_folder
 from pipeline.papers.dcpt.fits import FORMS, score_form
 from pipeline.papers.dcpt.points import CORPORA, METRICS, mean_scores
 from pipeline.papers.dcpt.statements import STATEMENTS
@@ -28,7 +28,7 @@ from pipeline.papers.dynamics.fits import ACCURATE, open_model
 from pipeline.papers.dynamics.points import CORPORA as SIDES
 from pipeline.papers.dynamics.points import fit_to
 from pipeline.papers.make import tables_of
-from pipeline.papers.table import PAPERS_VARIABLE, PaperStudy, paper_folder
+from pipeline.papers.table import PaperStudy
 from pipeline.papers.verdict import NOT_HERE, SEED_TIE, compared
 from pipeline.study.folder import Study
 

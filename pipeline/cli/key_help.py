@@ -11,6 +11,7 @@ from conf import CONF
 from pipeline.cli.fit_table import print_help
 from pipeline.cli.verb_table import VERBS
 from pipeline.cli.verbs import question_of
+from pipeline.papers.catalogue import FILES
 from pipeline.question.messages import ConfigError, describe_keys, key_table, nearest, shown_value
 from pipeline.question.presets import groups
 
@@ -61,6 +62,10 @@ def print_keys(verb: str, given: Sequence[str]) -> None:
         first = {key: (key, default, re.split(r"(?<=\.) |; (?!0:|null:)", note)[0]) for key, default, note in keys}
         keys = [first[key] for key in FIRST]
     console.print(key_table(keys, "what it is", "value" if of_question else "default"))
+    if {"tables", "tables.papers", *(["all"] if verb == "tables" else [])}.intersection(words):
+        console.print("\nfiles of tables.papers, as many as you have: the columns that are read", soft_wrap=True)
+        for file, columns in FILES.items():
+            console.print(f"  {file}: {', '.join(columns)}", soft_wrap=True)
     if not words:
         sections = [name for name in names if any(key.startswith(f"{name}.") for key in known_keys)]
         console.print(f"\nevery key: cptlaw {verb} --help all; those of a section, as --help {sections[0]}, or a key:")

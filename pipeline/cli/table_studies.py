@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.goals.registry import load_question, question_of_study, read_question
-from pipeline.papers.catalogue import READINGS, TABLES
+from pipeline.papers.catalogue import READINGS, TABLES, paper_folder
 from pipeline.papers.make import make_tables
-from pipeline.papers.table import PaperStudy, StudyReader, paper_folder
+from pipeline.papers.table import PaperStudy, StudyReader
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.tables import cost_table

@@ -223,6 +223,7 @@ TABLES = {
         ("domain", "method"), "weights", ("method",), prints=_printed_perplexities, judge=judge_perplexities),
     "autoscale-7": Table(
         "Steps that AutoScale saves relative to equal weights", "autoscale_table07_bert_steps_saved.csv", steps_saved,
-        ("scale", "metric"), "weights", ("metric",), prints=_printed_saved, judge=judge_saved),
+        ("scale", "metric"), "weights", ("metric",), prints=_printed_saved,
+        columns=("data_scale_steps", "metric", "value"), judge=judge_saved),
 }  # fmt: skip
 """Name -> table."""

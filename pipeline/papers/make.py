@@ -10,10 +10,10 @@ import pandas as pd
 from rich.console import Console
 
 from fitting import PointsError
-from pipeline.papers.catalogue import READINGS, TABLES
+from pipeline.papers.catalogue import PAPERS_VARIABLE, READINGS, TABLES, paper_folder
 from pipeline.papers.figures import figures
 from pipeline.papers.show import Result, markdown, print_tables, tables_page, verdicts
-from pipeline.papers.table import PAPERS_VARIABLE, PaperStudy, judged, paper_folder, paper_numbers
+from pipeline.papers.table import PaperStudy, judged, paper_numbers
 from pipeline.papers.verdict import UNKNOWN
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question

@@ -1,7 +1,6 @@
 """The records that the catalogue holds: a table of a paper, what it is made from, and what the paper prints."""
 
 import functools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,13 +9,9 @@ from typing import Any
 import pandas as pd
 
 from pipeline.papers.verdict import Statement, judge
-from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.collect import points_of, read_points
 from pipeline.study.folder import Study, StudyError
-
-PAPERS_VARIABLE = "CPTLAW_PAPER_TABLES"
-"""Environment variable: the folder of the papers' numbers where tables.papers is not given."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +70,17 @@ class Table:
     level: float | None = None
     """R2 that the paper states of those that it calls better; None: it states none."""
     prints: Callable[[pd.DataFrame], pd.DataFrame] | None = None
-    """Convert the paper's file to columns `keys` and value; None: it has them."""
+    """Convert the paper's file, with its `columns`, to columns `keys` and value; None: it has them."""
+    columns: tuple[str, ...] = ()
+    """What `prints` reads of the paper's file."""
     judge: Callable[[pd.DataFrame], tuple[str, str]] | None = None
     """Return verdict and reason from the cells (`keys`, paper, ours; NaN: no number); None: the common rule,
     `pipeline.papers.verdict.judge`, by what the paper states."""
+
+    @property
+    def file_columns(self) -> tuple[str, ...]:
+        """The columns that the paper's file must have."""
+        return self.columns or (*self.keys, "value")
 
 
 def judged(table: Table, cells: pd.DataFrame) -> tuple[str, str]:
@@ -86,24 +88,12 @@ def judged(table: Table, cells: pd.DataFrame) -> tuple[str, str]:
     return table.judge(cells) if table.judge else judge(cells, table.keys[0], table.states, table.level)
 
 
-def paper_folder(given: str | None) -> Path | None:
-    """The folder of the papers' numbers, or None where no name is given; ConfigError where it does not exist."""
-    name = given or os.environ.get(PAPERS_VARIABLE)
-    if not name:
-        return None
-    if not Path(name).is_dir():
-        key = "tables.papers" if given else PAPERS_VARIABLE
-        raise ConfigError([f"{key}: {name!r} is not a folder; give the folder with dcpt_table01_effectiveness.csv"])
-    return Path(name)
-
-
 def paper_numbers(folder: Path | None, table: Table) -> pd.DataFrame | None:
     """The numbers of a table as the paper prints them, if any: its keys and `value`; StudyError: a column lacks."""
     if folder is None or not table.file or not (folder / table.file).exists():
         return None
     rows = pd.read_csv(folder / table.file)
-    if table.prints:
-        rows = table.prints(rows)
-    if missing := [name for name in (*table.keys, "value") if name not in rows.columns]:
-        raise StudyError(f"{folder / table.file}: no column {', '.join(missing)}")
-    return rows[[*table.keys, "value"]]
+    if missing := [name for name in table.file_columns if name not in rows.columns]:
+        needed = ", ".join(table.file_columns)
+        raise StudyError(f"{folder / table.file}: no column {', '.join(missing)}; it needs {needed}")
+    return (table.prints(rows) if table.prints else rows)[[*table.keys, "value"]]

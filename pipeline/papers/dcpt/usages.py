@@ -147,12 +147,12 @@ _AS_SHOWN = {"keys": KEYS, "across": ("corpus",)}
 TABLES = {
     "dcpt-5": Table(
         "Usage 1: the largest ratio within the tolerance of the general loss", "dcpt_table05_usage1_tradeoff.csv",
-        trade_off, reads="trade-off", prints=_by_ratio, **_AS_SHOWN),
+        trade_off, reads="trade-off", prints=_by_ratio, columns=("r_d", "corpus", "value"), **_AS_SHOWN),
     "dcpt-6": Table(
         "Usage 2: the best ratio of a domain of few tokens", "dcpt_table06_usage2_limited_domain_data.csv",
-        limited_data, reads="limited-data", prints=_by_ratio, **_AS_SHOWN),
+        limited_data, reads="limited-data", prints=_by_ratio, columns=("r_d", "corpus", "value"), **_AS_SHOWN),
     "dcpt-12": Table(
         "Usage 3: the best size for a compute budget", "dcpt_table12_usage3_resource_allocation.csv",
-        compute, reads="compute", prints=_by_size, **_AS_SHOWN),
+        compute, reads="compute", prints=_by_size, columns=("N_B", "D_B", "corpus", "value"), **_AS_SHOWN),
 }  # fmt: skip
 """Name -> table."""

@@ -31,7 +31,11 @@ def _table(
 
 _OVERLAP: dict[str, Judge] = {key: partial(facts.judge_overlap, key=key) for key in ("transfer", "model")}
 _TWO = "dynamics_table02_format_variants.csv"
-_NINETEEN = {"file": "dynamics_fig19_eq8_coefficients.csv", "prints": fits.printed_coefficients}
+_NINETEEN = {
+    "file": "dynamics_fig19_eq8_coefficients.csv",
+    "prints": fits.printed_coefficients,
+    "columns": ("equation", "coefficient", "value"),
+}
 _FITTED = "law model corpus metric"
 TABLES = {
     "dynamics-2": _table(

@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from fitting import held_out
+from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
-from pipeline.papers.catalogue import TABLES
+from pipeline.papers.catalogue import TABLES, paper_folder
 from pipeline.papers.dcpt import fits
 from pipeline.papers.dcpt.fits import every_domain, learnability, sampling
 from pipeline.papers.dcpt.points import DomainPoints, mean_scores, read_domain_points, scores
@@ -23,7 +24,7 @@ from pipeline.papers.show import Result, markdown, tables_page
 from pipeline.papers.table import PaperStudy, Table, paper_numbers
 from pipeline.papers.verdict import HOLDS, IN_ORDER, UNKNOWN
 from pipeline.question.messages import ConfigError
-from pipeline.study.folder import Study
+from pipeline.study.folder import Study, StudyError
 from tests.pipeline.papers.six import study_points
 from tests.pipeline.show.report.report_study import Page
 
@@ -31,6 +32,7 @@ DOMAINS = ("code", "law")
 FOUR = ("code", "law", "music", "medical")
 HOSTILE = "<img src=x onerror=alert(1)>"
 PAPERS = Path(os.environ.get("CPTLAW_PAPER_TABLES", "../shared/paper-tables"))
+HERE = pytest.mark.skipif(not PAPERS.is_dir(), reason="the papers' numbers are not here: CPTLAW_PAPER_TABLES")
 
 
 def _study(points: pd.DataFrame, domains: tuple[str, ...] = DOMAINS) -> DomainPoints:
@@ -143,7 +145,7 @@ def test_a_column_for_each_number_has_its_cells() -> None:
     assert "| peak | m | 0.003 | 0.002 |" in page
 
 
-@pytest.mark.skipif(not PAPERS.is_dir(), reason="the papers' numbers are not here: CPTLAW_PAPER_TABLES")
+@HERE
 def test_every_table_of_the_paper_is_found_and_read(study: DomainPoints) -> None:
     for name, table in TABLES.items():
         paper = paper_numbers(PAPERS, table)
@@ -152,6 +154,28 @@ def test_every_table_of_the_paper_is_found_and_read(study: DomainPoints) -> None
     (ten,) = tables_of({"six": study}, ["dcpt-10"], PAPERS)
     assert ten.cells[["paper", "ours"]].notna().all(axis=None)
     assert ten.verdict == HOLDS or "pairs are as the paper states" in ten.why
+
+
+@HERE
+def test_of_the_papers_files_the_columns_that_the_help_lists_are_read(tmp_path: Path, capsys) -> None:
+    assert run(["tables", "--help", "tables.papers"]) == 0
+    shown = capsys.readouterr().out
+    for table in (table for table in TABLES.values() if table.file):
+        assert f"  {table.file}: {', '.join(table.file_columns)}\n" in shown
+        rows = pd.read_csv(PAPERS / table.file)[[*table.file_columns]]
+        rows.to_csv(tmp_path / table.file, index=False)
+        alone, whole = paper_numbers(tmp_path, table), paper_numbers(PAPERS, table)
+        assert alone is not None
+        assert alone.equals(whole)
+        for column in table.file_columns:
+            rows.drop(columns=column).to_csv(tmp_path / table.file, index=False)
+            with pytest.raises(StudyError, match=f"no column {column}; it needs "):
+                paper_numbers(tmp_path, table)
+
+
+def test_a_folder_without_any_of_the_papers_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has none of the papers' files; cptlaw tables --help tables\.papers"):
+        paper_folder(str(tmp_path))
 
 
 def test_mistakes_are_reported_at_once(tmp_path: Path) -> None:
