@@ -39,7 +39,7 @@ _FitFile = dataclasses.make_dataclass("_FitFile", saved_fields().items())
 def fit_all(
     study: Study, question: Question, points: pd.DataFrame, schedules: Schedules, log: Callable[[str], object]
 ) -> dict[str, dict[str, Fit]]:
-    """Fit each law to each corpus and write fits/<corpus>-<law>.json.
+    """Fit each law to each corpus and write fits/<corpus>-<law>.json; what was made of other points is removed.
 
     The runs may be of one size, or fewer than a law has parameters: the prior decides the rest. A law that cannot be
     fitted to both corpora is left out, with a line that says why. Returns corpus -> law -> fit.
@@ -95,7 +95,13 @@ def fit_all(
         for corpus in corpora:
             fits[corpus].pop(name, None)
             fit_file(study, corpus, name).unlink(missing_ok=True)
-    write_whole(study.folder / study.fitted(POINTS), " ".join((points_digest(points), *problems)) + "\n")
+    digest, file = points_digest(points), study.folder / study.fitted(POINTS)
+    if file.exists() and read_text(file).split()[:1] != [digest]:
+        # Laws that are not fitted now read other points, and other points were held out.
+        own = {fit_file(study, corpus, name) for corpus, of_law in fits.items() for name in of_law}
+        for path in {*file.parent.glob("*.json"), held_out_file(study)} - own:
+            path.unlink(missing_ok=True)
+    write_whole(file, " ".join((digest, *problems)) + "\n")
     return fits
 
 

@@ -32,6 +32,7 @@ from pipeline.study.fits import (
     fit_all,
     fit_file,
     held_out_errors,
+    held_out_file,
     read_fits,
     shared_folds,
     trust,
@@ -148,6 +149,19 @@ def test_a_law_that_cannot_be_fitted_is_left_out_with_its_reason(changeable) -> 
         fit_all(study, alone, points, rates, str)
     with pytest.raises(StudyError, match=r"general-dcpt.json: missing; run cptlaw fit first"):
         read_fits(study, alone)
+
+
+def test_what_was_made_of_other_points_is_no_fit_any_more(changeable) -> None:
+    study, question = changeable
+    alone = dataclasses.replace(question, law={"dcpt": question.law["dcpt"]}, bootstrap=0)
+    points, rates = read_points(study), schedules(study.read_plan())
+    fit_all(study, alone, points, rates, str)
+    assert {*read_fits(study, question)["general"]} == {"dcpt", "transfer-anchored"}
+    assert held_out_file(study).exists()
+    fit_all(study, alone, points.drop(index=points.index[points["role"] == "fit"][-1]), rates, str)
+    assert {*read_fits(study, question)["general"]} == {"dcpt"}
+    # As after a kill between the fits and the back test.
+    assert not held_out_file(study).exists()
 
 
 def test_what_a_model_from_elsewhere_was_trained_on_is_fitted(changeable) -> None:
