@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from transformers import PreTrainedModel
 
 from training.batches import store_of, training_batches, training_corpora, validation_windows
@@ -24,7 +25,7 @@ from training.durable import append_flushed, cut_lines
 from training.evaluation import Validation, evaluate
 from training.evaluation_steps import evaluation_steps
 from training.group_dro import GroupDro
-from training.model import build_model, model_from_directory
+from training.model import build_model, kept_buffers, model_from_directory
 from training.objectives import Losses
 from training.schedule import learning_rates
 from training.spec import Execution, Parallel, RunSpec
@@ -166,7 +167,7 @@ def _restored(
     if saved is None and start is not None and spec.initial.moments:
         state = group.broadcast(states.whole_state, start)
 
-    def fill(devices: Devices | None = None) -> None:
+    def fill(devices: Devices | None = None) -> dict[str, torch.Tensor]:
         if state is not None:
             states.load_state_weights(state, network, devices)
         elif spec.initial.kind == "scratch":
@@ -177,13 +178,15 @@ def _restored(
         else:
             assert start is not None
             weights.take_weights(model_from_directory(start, "eager"), network, devices)
+        return kept_buffers(network)
 
     network.train()
     # The model is shared: a run that failed during a step left its gradient there.
     network.zero_grad(set_to_none=True)
     if parallel.kind == "zero3":
-        # DeepSpeed sends the weights of the first process.
-        group.broadcast(fill)
+        # DeepSpeed sends the weights of the first process, but no buffers.
+        for own, value in zip(kept_buffers(network).values(), group.broadcast(fill).values(), strict=True):
+            own.copy_(value)
     elif parallel.kind != "fsdp2":
         fill()
     devices = place_model(network, losses, spec, parallel, group)

@@ -249,6 +249,12 @@ def non_finite_weight(model: PreTrainedModel) -> str:
     return ""
 
 
+def kept_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors by name that a model keeps beside its weights and no step changes, like the bias of a router."""
+    kept = model.state_dict().keys()
+    return {name: buffer for name, buffer in model.named_buffers() if name in kept}
+
+
 class _HiddenStates(BaseModelOutputWithPast):
     """An output of layers in which a model finds None of all that it may look for beside the hidden states."""
 

@@ -23,7 +23,9 @@ from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.devices.group import Group
 from training.durable import read_lines_whole
+from training.engines import drop_shared_engines
 from training.evaluation_steps import EvaluationPolicy
+from training.model import build_model, kept_buffers
 from training.objectives import IGNORED
 from training.run import Exit, RunFolders, run_once
 from training.schedule import Piece
@@ -211,6 +213,20 @@ def test_a_tokenizer_that_cannot_be_read_is_refused_before_a_point_is_dropped(sp
     with pytest.raises(CorpusError, match=r"tokenizer\.json: .*; prepare the corpora again"):
         train_run(spec, tmp_path / "run", damaged)
     assert points_of(tmp_path / "run") == before
+
+
+def test_a_resumed_run_has_the_buffers_of_its_first_weights(spec, manifest, tmp_path):
+    shape = spec.model | {"model_type": "apertus", "initializer_range": 0.3}
+    source = build_model(shape, "eager", seed=3)
+    for buffer in kept_buffers(source).values():
+        buffer.add_(1)
+    source.save_pretrained(tmp_path / "base")
+    run = dataclasses.replace(spec, model=shape, initial=Initial("directory", fingerprint="base"))
+    whole = trained(run, manifest, tmp_path / "whole", start=tmp_path / "base", kept_states=(9,))
+    begin_from(whole, 9, tmp_path / "run")
+    # Else the model of the first run, which has them, serves the second.
+    drop_shared_engines()
+    assert points_of(trained(run, manifest, tmp_path / "run", start=tmp_path / "base")) == points_of(whole)
 
 
 def test_a_branch_without_its_state_is_refused(spec, manifest, tmp_path):

@@ -20,7 +20,7 @@ from training.checkpoints.weights import load_weights, save_weights, take_weight
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import load_tokenizer
 from training.devices.memory import is_head_linear
-from training.model import build_model, has_linear_head, model_from_directory, read_model_directory
+from training.model import build_model, has_linear_head, kept_buffers, model_from_directory, read_model_directory
 from training.objectives import (
     IGNORED,
     losses_by_rows,
@@ -244,3 +244,30 @@ def test_kept_weights_of_several_files_are_read_back_and_each_file_is_checked(ma
         with pytest.raises(SpecError, match="no complete checkpoint here"):
             load_weights(folder, model)
         file.write_bytes(content)
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["whole", "gathered"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        TINY | {"model_type": "apertus"},
+        TINY
+        | {"model_type": "glm4_moe", "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+        | {"num_hidden_layers": 2, "first_k_dense_replace": 1, "head_dim": 8, "n_group": 1, "topk_group": 1},
+    ],
+    ids=["activation", "router"],
+)
+def test_buffers_and_experts_are_those_of_the_weights(shape, full, tmp_path):
+    """They are no parameters, or are saved under other names than the model has."""
+    source, tokens = build_model(shape | {"initializer_range": 0.3}, "eager", seed=3), torch.arange(18).view(2, 9)
+    plain = sequence_losses(source, tokens, "fp32")
+    for buffer in kept_buffers(source).values():
+        buffer.add_(torch.arange(buffer.numel()).view(buffer.shape) + 1)
+    expected = sequence_losses(source, tokens, "fp32")
+    assert not torch.equal(plain, expected)
+    save_weights(tmp_path, 7, source, {}, dict(source.named_parameters()) if full else None)
+    saved, moved = (build_model(shape, "eager", seed=None) for _ in range(2))
+    load_weights(tmp_path / "checkpoints" / "step-7", saved)
+    take_weights(source, moved)
+    for model in (saved, moved):
+        torch.testing.assert_close(sequence_losses(model, tokens, "fp32"), expected)

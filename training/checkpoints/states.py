@@ -23,14 +23,17 @@ from training.spec import RunSpec, SpecError
 
 
 def held_state(devices: Devices, group: Group, extra: Mapping[str, torch.Tensor] | None = None) -> StateFile:
-    """Copies in memory of the weights and moments that this process holds, fp32, and in the first one of `extra`.
+    """Copies in memory of the weights and moments that this process holds, fp32; the first has buffers and `extra` too.
 
     Sharded kinds write a file for each process of a replica, with flat pieces. The other kinds write one file, of the
     first process; the others get an empty one. Nothing is sent between processes.
     """
     if devices.is_copy or not (devices.sharded or group.first):
         return StateFile()
-    tensors = {f"extra.{name}": value.clone() for name, value in (extra or {}).items()} if group.first else {}
+    tensors: dict[str, torch.Tensor] = {}
+    if group.first:
+        tensors |= {f"extra.{name}": value.clone() for name, value in (extra or {}).items()}
+        tensors |= {f"weight.{name}": value.to("cpu", copy=True) for name, value in devices.buffers.items()}
     places: dict[str, Place] = {}
     for name, parameter in devices.parameters.items():
         piece = devices.piece(parameter)

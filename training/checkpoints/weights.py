@@ -13,6 +13,7 @@ from training.checkpoints.folder import digest, disk_errors, is_whole, new_part,
 from training.checkpoints.pieces import open_tensors
 from training.devices.single import Devices
 from training.loading import absent
+from training.model import kept_buffers, model_from_directory
 from training.spec import SpecError
 
 
@@ -37,6 +38,8 @@ def save_weights(
     target = folder / "checkpoints" / f"step-{step}"
     if is_whole(target):
         return
+    if weights is not None:
+        weights = weights | {name: buffer.cpu() for name, buffer in kept_buffers(model).items()}
     part = new_part(folder / "checkpoints", step)
     try:
         # transformers lets accelerate unwrap the model, which would import deepspeed.
@@ -63,7 +66,11 @@ def load_weights(path: Path, model: PreTrainedModel, devices: Devices | None = N
         done = path.parents[1] / "DONE"
         raise SpecError(f"{path}: no complete checkpoint here; remove {done} and give the same command again")
     with open_tensors(path) as tensors:
-        set_weights(model, tensors.read_whole, devices)
+        if dict(model.named_parameters()).keys() <= tensors.shapes.keys():
+            set_weights(model, tensors.read_whole, devices)
+            return
+    # transformers saves the experts of a layer one by one, and joins them when it loads.
+    take_weights(model_from_directory(path, "eager"), model, devices)
 
 
 def take_weights(source: PreTrainedModel, model: PreTrainedModel, devices: Devices | None = None) -> None:
@@ -71,7 +78,7 @@ def take_weights(source: PreTrainedModel, model: PreTrainedModel, devices: Devic
 
     `devices` as of `set_weights`.
     """
-    weights = dict(source.named_parameters())
+    weights = dict(source.named_parameters()) | kept_buffers(source)
     for module in source.modules():
         module._parameters.clear()
     set_weights(model, lambda name: weights.pop(name, None), devices)
@@ -80,19 +87,19 @@ def take_weights(source: PreTrainedModel, model: PreTrainedModel, devices: Devic
 def set_weights(
     model: PreTrainedModel, tensor: Callable[[str], torch.Tensor | None], devices: Devices | None = None
 ) -> None:
-    """Set each weight of a model to the tensor of its name, of a model on `devices` this process' pieces alone.
+    """Set each weight and kept buffer of a model to the tensor of its name, on `devices` this process' pieces alone.
 
     Raises:
         SpecError: a tensor is missing or has another shape.
     """
     with torch.no_grad():
         # named_parameters lists a head tied to the embedding once.
-        for name, parameter in model.named_parameters():
+        for name, parameter in [*model.named_parameters(), *kept_buffers(model).items()]:
             value = tensor(name)
             if value is None or value.shape != parameter.shape:
                 actual = "missing" if value is None else tuple(value.shape)
                 raise SpecError(f"checkpoint: {name} is {actual}, the model has {tuple(parameter.shape)}")
-            if devices is None:
+            if devices is None or not isinstance(parameter, torch.nn.Parameter):
                 parameter.copy_(value)
                 continue
             piece = devices.piece(parameter)

@@ -143,8 +143,6 @@ class Zero(Devices):
         self._group, self._stage = group, int(parallel.kind[-1])
         os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
         plugin = DeepSpeedPlugin(hf_ds_config=_configuration(parallel, self._stage))
-        # Otherwise transformers builds every later model in shards, also those that first weights are copied from.
-        unset_hf_deepspeed_config()
         batch, clip = spec.global_batch // group.count, spec.optimizer.clip
         run_settings = {"train_micro_batch_size_per_gpu": batch, "gradient_clipping": clip}
         for key in run_settings:
@@ -158,6 +156,8 @@ class Zero(Devices):
             for buffer in network.buffers():
                 buffer.data = buffer.to(group.device)
         self._engine, _ = self._accelerator.prepare(_WithLoss(network, losses), optimizer)
+        # Otherwise transformers builds every later model in shards, also those that are built to be counted.
+        unset_hf_deepspeed_config()
         super().__init__(network, self._engine, spec, self._engine.optimizer.optimizer)
         self.evaluation, self.whole, outer = self._engine.module, self._stage < 3, self._engine.optimizer
         self._parts = outer.fp32_partitioned_groups_flat if self._stage == 3 else outer.single_partition_of_fp32_groups

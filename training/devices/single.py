@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
+from training.model import kept_buffers
 from training.objectives import Losses
 from training.spec import RunSpec
 
@@ -53,7 +54,7 @@ class Devices:
         self, network: PreTrainedModel, losses: Losses, spec: RunSpec, optimizer: torch.optim.Optimizer | None = None
     ) -> None:
         self.losses = self.evaluation = losses
-        self.parameters = dict(network.named_parameters())
+        self.parameters, self.buffers = dict(network.named_parameters()), kept_buffers(network)
         self._optimizer = optimizer or adamw(network, spec)
         self._largest_norm = spec.optimizer.clip or math.inf
 

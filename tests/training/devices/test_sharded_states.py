@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from tests.training.runs import all_done, begin_from, in_process, losses_of, together, train_run
 from training.checkpoints import pieces, states
@@ -17,6 +18,7 @@ from training.checkpoints.folder import is_whole
 from training.checkpoints.states import StateWriter
 from training.devices.group import Group, Parallel, join, leave
 from training.evaluation_steps import EvaluationPolicy
+from training.model import build_model, kept_buffers
 from training.run import Exit
 from training.spec import Initial, RunSpec
 
@@ -66,10 +68,19 @@ def _beside_the_loop(group: Group, folder: Path) -> None:
             assert [group.maximum(group.rank) for _ in range(20)] == [1] * 20
 
 
+def _with_buffers(spec: RunSpec) -> RunSpec:
+    """The run with an architecture that has tensors beside its weights."""
+    shape = spec.model | {"model_type": "apertus", "initializer_range": 0.3}
+    return dataclasses.replace(spec, model=shape, initial=Initial("directory", fingerprint="buffers"))
+
+
 def _pair(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
     group = join(Parallel("ddp", 2, timeout=60.0))
     for kind in KINDS:
         assert _run(group, spec, base / kind, manifest, kind) == Exit.DONE
+    for kind in ("fsdp2", "zero3"):
+        folder = base / f"buffers-{kind}"
+        assert _run(group, _with_buffers(spec), folder, manifest, kind, start=base / "buffers") == Exit.DONE
     (base / f"full-{rank}").write_text(_full_disk(group, spec, base / "full", manifest))
     assert _run(group, spec, base / "full", manifest, "fsdp2") == Exit.DONE
     _beside_the_loop(group, base / "beside")
@@ -103,7 +114,13 @@ def short(spec) -> RunSpec:
 def base(short, manifest, tmp_path_factory) -> Path:
     """Runs of each kind on two processes, and on four from their states."""
     folder = tmp_path_factory.mktemp("sharded")
-    assert in_process(_single, [(short, folder / "single", None)], manifest.folder) == 0
+    other = _with_buffers(short)
+    source = build_model(other.model, "eager", seed=3)
+    for buffer in kept_buffers(source).values():
+        buffer.add_(1)
+    source.save_pretrained(folder / "buffers")
+    jobs = [(short, folder / "single", None), (other, folder / "buffers-single", folder / "buffers")]
+    assert in_process(_single, jobs, manifest.folder) == 0
     assert all_done(together(_pair, short, folder, manifest.folder))
     assert all_done(together(_four, short, folder, manifest.folder, count=4))
     return folder
@@ -128,6 +145,19 @@ def test_a_process_saves_what_it_holds(kind, base):
         numbers = [_numbers(state / file) for file in files]
         assert sum(numbers) == whole
         assert max(numbers) < 0.52 * whole
+
+
+@pytest.mark.parametrize("kind", ["fsdp2", "zero3"])
+def test_all_processes_have_the_buffers_of_the_first_weights(kind, base):
+    run = base / f"buffers-{kind}"
+    assert losses_of(run) == pytest.approx(losses_of(base / "buffers-single"), abs=1e-5)
+    kept = [
+        load_file(folder / "checkpoints" / f"step-{STEPS}" / "model.safetensors")
+        for folder in (run, base / "buffers-single")
+    ]
+    assert kept[0].keys() == kept[1].keys()
+    with pieces.open_tensors(run / "resume" / "step-8") as state:
+        assert state.read_whole("weight.model.layers.0.mlp.act_fn.beta") == 1.5
 
 
 @pytest.mark.parametrize("kind", KINDS)
