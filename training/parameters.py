@@ -54,7 +54,8 @@ def model_size(model: Mapping[str, Any], sequence_length: int) -> Size:
 
     model_type "given" has non_embedding alone, for runs that were made elsewhere; its FLOPs are 6 per parameter.
 
-    Architectures other than qwen2, qwen3, llama, gpt2 and bert are built on torch's meta device and counted.
+    Architectures other than qwen2, qwen3, llama, gpt2 and bert are built on torch's meta device and counted, as are
+    these with biases that are not theirs by default. Of a mixture of experts all count, for FLOPs those of one token.
 
     Raises:
         ValueError: a model_type that transformers does not know.
@@ -66,7 +67,14 @@ def model_size(model: Mapping[str, Any], sequence_length: int) -> Size:
     return _FORMULAS.get(model.get("model_type", ""), _built)(model, sequence_length)
 
 
+_NAMED = {"qwen2": {"num_key_value_heads"}, "qwen3": {"num_key_value_heads", "head_dim"}}
+"""model_type -> fields whose default in transformers is a number, whatever the others are."""
+
+
 def _gated(model: Mapping[str, Any], sequence_length: int) -> Size:
+    by_default = _NAMED.get(model["model_type"], set()) - model.keys()
+    if by_default or model.get("attention_bias") or model.get("mlp_bias"):
+        return _built(model, sequence_length)
     hidden, layers = model["hidden_size"], model["num_hidden_layers"]
     head = model.get("head_dim") or hidden // model["num_attention_heads"]
     queries = model["num_attention_heads"] * head
@@ -125,12 +133,16 @@ def _built(model: Mapping[str, Any], sequence_length: int) -> Size:
         raise ValueError(str(error)) from None
     total = sum(parameter.numel() for parameter in network.parameters())
     tokens = network.get_input_embeddings().get_parameter("weight")
-    head = network.get_output_embeddings()
-    tied = head is None or head.weight is tokens
+    embeddings = {tokens, *(module.weight for module in network.modules() if isinstance(module, torch.nn.Embedding))}
+    if (head := network.get_output_embeddings()) is not None:
+        embeddings.add(head.weight)
     config = network.config.get_text_config()
-    outside = total - tokens.numel() * (1 if tied else 2)
+    outside = total - sum(embedding.numel() for embedding in embeddings)
     attention = 6.0 * config.num_hidden_layers * config.hidden_size * sequence_length
-    return Size(total, outside, 6.0 * (outside + tokens.numel()) + attention)
+    experts = [weight for name, weight in network.named_parameters() if ".experts." in name and weight.ndim == 3]
+    chosen = getattr(config, "num_experts_per_tok", None) or getattr(config, "top_k_experts", None) or 1
+    idle = sum(weight.numel() // len(weight) * (len(weight) - chosen) for weight in experts)
+    return Size(total, outside, 6.0 * (outside - idle + tokens.numel()) + attention)
 
 
 _FORMULAS = {"qwen2": _gated, "qwen3": _gated, "llama": _gated, "gpt2": _gpt2, "bert": _bert, "given": _given}

@@ -56,6 +56,9 @@ def configuration_of(
         "tie_word_embeddings": model.tie_word_embeddings,
         "max_position_embeddings": max(2048, sequence_length),
     }
+    if model.model_type == "qwen3":
+        # Whatever the others are, transformers would take 128.
+        shape["head_dim"] = model.hidden_size // model.num_attention_heads
     return shape | {name: value for name in ("head_dim", "rope_theta") if (value := getattr(model, name))}
 
 

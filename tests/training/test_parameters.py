@@ -34,6 +34,7 @@ def counted(shape: dict) -> tuple[int, int]:
         model = build_model(shape, "eager", 0, objective="masked" if shape["model_type"] == "bert" else "causal")
     total = sum(parameter.numel() for parameter in model.parameters())
     names = ("wte", "wpe", "word_embeddings", "position_embeddings", "token_type_embeddings", "embed_tokens", "lm_head")
+    names += ("embed_positions",)
     embeddings = sum(p.numel() for name, p in model.named_parameters() if name.split(".")[-2] in names)
     return total, total - embeddings
 
@@ -66,6 +67,31 @@ def test_an_architecture_without_a_formula_is_built_to_be_counted():
     assert size.flops_per_token == pytest.approx(same.flops_per_token, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "llama", "attention_bias": True},
+        {"model_type": "llama", "mlp_bias": True},
+        {"model_type": "qwen3"},
+        {"model_type": "qwen3", "head_dim": 8, "attention_bias": True},
+        {"model_type": "opt", "ffn_dim": 32, "word_embed_proj_dim": 16, "pad_token_id": 1},
+    ],
+    ids=["attention biases", "biases", "heads by default", "biases beside norms", "learned positions"],
+)
+def test_what_the_formulas_leave_out_is_counted_too(changes):
+    shape = SHAPE | {"vocab_size": 300} | changes
+    size = model_size(shape, 16)
+    assert (size.total, size.non_embedding) == counted(shape)
+
+
+def test_of_experts_all_count_and_those_of_a_token_work():
+    shape = SHAPE | {"model_type": "qwen3_moe", "vocab_size": 300, "head_dim": 8, "moe_intermediate_size": 8}
+    few, many = (model_size(shape | {"num_experts": count, "num_experts_per_tok": 2}, 16) for count in (2, 8))
+    router = 6 * SHAPE["hidden_size"]
+    assert many.non_embedding - few.non_embedding == router + 6 * 3 * SHAPE["hidden_size"] * 8
+    assert many.flops_per_token - few.flops_per_token == 6 * router
+
+
 def test_an_unknown_architecture_is_named():
     with pytest.raises(ValueError, match="mamber"):
         model_size({"model_type": "mamber"}, 16)
@@ -74,3 +100,5 @@ def test_an_unknown_architecture_is_named():
 def test_fields_change_together():
     longer = dataclasses.replace(preset("gpt2-large"), num_hidden_layers=1)
     assert configuration_of(longer, 60_000 - 9_743, 4096, 0)["n_positions"] == 4096
+    other = configuration_of(dataclasses.replace(preset("qwen2-0.3m"), model_type="qwen3"), 300, 1024, 0)
+    assert other["head_dim"] == other["hidden_size"] // other["num_attention_heads"]
