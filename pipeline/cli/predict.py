@@ -19,7 +19,7 @@ from pipeline.cli.predict_domain import predict_domains
 from pipeline.cli.verb_table import EXPORT
 from pipeline.cli.words import checked_settings, names_and_keys, text_keys, update_settings
 from pipeline.done import confirming_import, exported
-from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios
+from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios, unfollowed
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError
@@ -141,7 +141,11 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         rows = []
     elif furthest > FAR:
         lines.append(f"far: kept runs ten to thirty times as far were missed by 3 to 14% in the mean ({_SEEN})")
-    beyond = [*(beyond_ratios(laws, ratio) for ratio in ratios), beyond_peaks(context, peak)]
+    beyond = [
+        *unfollowed(context, laws),
+        *(beyond_ratios(laws, ratio) for ratio in ratios),
+        beyond_peaks(context, peak),
+    ]
     notes = dict.fromkeys(filter(None, [*beyond, other_batch(context.plan, target.tokens_per_step)]))
     lines += [f"note: {line}" for line in notes]
     tables, combination = [_table(rows)] if rows else [], dict[str, object]()
@@ -274,20 +278,35 @@ def _predict_table(words: Sequence[str], console: Console, print_json: Callable[
         )
     else:
         notes.append(f"learning_rate: no such column; {goes_on}, so they miss what a decay of the rate brings")
-    rows = []
+    rows, answering = [], dict[str, None]()
     for corpus, points in by_corpus(table, settings.corpus).items():
         fitted = average(points.assign(run=0), laws)
+        answering |= dict.fromkeys(fitted.fits)
         at = pd.DataFrame({"D": np.array(tokens, float) / 1e9})
         longest = float(points["D"].max())
         for count, *loss in zip(tokens, fitted.predict(at), *fitted.predict_interval(at)):
-            rows.append({"corpus": corpus, "tokens": float(count), **ends_of(loss), "horizon": count / 1e9 / longest})
-        notes += [f"{corpus}: {line}" if corpus else line for line in fitted.warnings]
+            row = {"corpus": corpus, "tokens": float(count), **ends_of(loss), "horizon": count / 1e9 / longest}
+            rows.append(row | {"laws": [*fitted.fits]})
+        lines = [*fitted.warnings, *_rising(points, fitted.predict(at))]
+        notes += [f"{corpus}: {line}" if corpus else line for line in lines]
     cells = [
         [row["corpus"], quantity(row["tokens"]), f"{row['loss']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}"]
         + [f"{row['horizon']:.3g}"]
         for row in rows
     ]
     columns = ["loss on", "tokens", "predicted", "90% interval", "times the fitted tokens"]
-    print_items([Table(f"By the average of {', '.join(laws)}", columns, cells), *notes], console)
+    print_items([Table(f"By the average of {', '.join(answering)}", columns, cells), *notes], console)
     print_json({"schema": 1, "points": settings.points, "laws": laws, "losses": rows})
     return Exit.DONE
+
+
+def _rising(points: pd.DataFrame, predicted: np.ndarray) -> Iterator[str]:
+    """That a loss rises from the first third of its points to the last, while a fall is predicted."""
+    losses = points.sort_values("D")["loss"].to_numpy(float)
+    third = max(len(losses) // 3, 1)
+    first, last = losses[:third].mean(), losses[-third:].mean()
+    if first < last and predicted.min() < losses[-1]:
+        yield (
+            f"the loss rises, from {first:.4f} in the first third of its points to {last:.4f} in the last, and "
+            f"{predicted.min():.4f} is below the last one: the laws take it to fall; a longer run would tell"
+        )

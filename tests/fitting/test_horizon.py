@@ -100,6 +100,16 @@ def test_an_average_far_beyond_its_points_knows_how_far(curve):
     assert average.weights["rectified-floorless"] > average.weights["power"]
 
 
+def test_a_law_that_does_not_follow_its_points_is_left_out_of_an_average():
+    """A fall that is over early: a line on logarithms goes on."""
+    D = np.geomspace(0.1, 1.0, 16)
+    late = pd.DataFrame({"D": D, "loss": 2.0 + 0.001 * np.cos(6 * D) + 0.1 * (D / 0.1) ** -4.0, "run": 0})
+    average = fitting.average(late)
+    left = [line.split()[0] for line in average.warnings if " left out: R2 " in line]
+    assert "power-floorless" in left
+    assert not {*left} & {*average.fits}
+
+
 def test_laws_of_all_sizes_count_where_they_know_more_of_a_curve():
     """The size that is asked about was trained for a quarter of the tokens of the others."""
     grid = [(N, D) for N in (1.0, 2.0, 4.0) for D in np.geomspace(0.25, 16.0 if N < 4 else 4.0, 12 if N < 4 else 8)]

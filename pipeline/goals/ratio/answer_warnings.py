@@ -136,7 +136,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
             f"the loss on {domain} is flat: {answer.predicted[domain][0] + gain:.4f} at {percent(least)}, "
             f"{answer.predicted[domain][0]:.4f} at {percent(answer.domain_ratio or 0.0)}, less apart than its interval"
         )
-    yield from _unfollowed(context, laws)
+    yield from unfollowed(context, laws)
     yield from _harmed(context)
     yield from _spikes(context, laws)
     yield from _missed(context, laws, answer)
@@ -181,7 +181,7 @@ def lengths_of(laws: Iterable[str]) -> Iterator[str]:
             yield f"{name} counts only up to {LAWS[name].furthest:g} times"
 
 
-def _unfollowed(context: Context, laws: AnsweringLaws) -> Iterator[str]:
+def unfollowed(context: Context, laws: AnsweringLaws) -> Iterator[str]:
     """A line for each corpus and split whose held-out losses all answering laws miss by more than their mean would."""
     folds = context.tested.assign(by=context.tested["split"], row=context.tested["step"])
     for corpus, rows in folds.groupby("corpus", sort=False):

@@ -335,6 +335,22 @@ def test_the_losses_of_one_run_are_predicted_beyond_it(curve: Path, capsys) -> N
         assert capsys.readouterr().err.startswith(message)
 
 
+def test_laws_that_do_not_follow_a_curve_are_named(tmp_path: Path, capsys) -> None:
+    """As Pythia-70M on the Pile at 12.5%: the loss rises, then falls; no law of tokens has that form."""
+    step = np.arange(1000, 10_001, 1000)
+    rising = [2.9037, 2.9201, 2.9295, 2.9295, 2.9339, 2.9334, 2.9297, 2.9278, 2.9266, 2.9262]
+    table = pd.DataFrame({"step": step, "tokens": 2e6 * step, "run": "a"})
+    both = [table.assign(corpus="pile", loss=rising), table.assign(corpus="code", loss=1.3 + 2 * step**-0.4)]
+    pd.concat(both).to_csv(file := tmp_path / "curve.csv", index=False)
+    assert run(["predict", f"points={file}", "tokens=4e10", "--json"]) == 0
+    out, said = capsys.readouterr()
+    said = " ".join(said.split())
+    assert re.search(r"pile: no law follows the points, R2 -\S+ to -0\.\d\d: do not rely on it", said)
+    assert "pile: the loss rises, from 2.9178 in the first third of its points to 2.9269 in the last, and 2.9" in said
+    assert "code: " not in said
+    assert [len(row["laws"]) for row in json.loads(out)["losses"]] == [5, 5]
+
+
 def test_help_teaches_it(capsys) -> None:
     assert run(["fit", "--help", "all"]) == 0
     text = capsys.readouterr().out

@@ -166,6 +166,7 @@ def test_of_the_papers_files_the_columns_that_the_help_lists_are_read(tmp_path: 
         rows.to_csv(tmp_path / table.file, index=False)
         alone, whole = paper_numbers(tmp_path, table), paper_numbers(PAPERS, table)
         assert alone is not None
+        assert whole is not None
         assert alone.equals(whole)
         for column in table.file_columns:
             rows.drop(columns=column).to_csv(tmp_path / table.file, index=False)

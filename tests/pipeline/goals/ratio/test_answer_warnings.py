@@ -6,19 +6,21 @@ from fractions import Fraction
 
 import pytest
 
+from pipeline.cli import predict
 from pipeline.goals.ratio.answer_warnings import (
     MISSED,
     UNFOLLOWED,
     _harmed,
     _missed,
     _spikes,
-    _unfollowed,
     beyond_ratios,
     beyond_runs,
     by_weight,
+    unfollowed,
 )
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.registry import goal_of
+from pipeline.show.console import LineConsole
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
@@ -52,17 +54,20 @@ def test_the_run_with_a_spike_and_a_flat_loss_are_named(changeable) -> None:
     assert abs(answer.gain or 1.0) < 0.1
 
 
-def test_laws_that_miss_held_out_losses_by_more_than_their_mean_are_named(whole, monkeypatch) -> None:
+def test_laws_that_miss_held_out_losses_by_more_than_their_mean_are_named(whole, monkeypatch, capsys) -> None:
     made, question = whole
     context = Context(question, made)
     tested, laws = context.tested.copy(), answering_laws(context)
-    assert [*_unfollowed(context, laws)] == []
+    assert [*unfollowed(context, laws)] == []
     ratio = (tested["corpus"] == "general") & (tested["split"] == "ratio")
     tested.loc[ratio, "relative_error"] = 0.5
     monkeypatch.setattr(Context, "tested", tested)
-    (line,) = _unfollowed(context.fresh(), laws)
+    (line,) = unfollowed(context.fresh(), laws)
     assert line.startswith(f"the losses on general {UNFOLLOWED} {', '.join(laws.weights['general'])}: those held out ")
     assert "(a ratio that was not run) are missed by 50.00%, and differ from their mean by " in line
+    monkeypatch.setattr(predict, "question_of_study", lambda *_: question)
+    predict.carry_out([str(made.folder), "domain_ratio=0.5"], LineConsole(), lambda _: None)
+    assert f"note: {line}\n" in capsys.readouterr().out
 
 
 def test_a_loss_far_off_of_a_run_without_that_text_is_no_spike(whole, monkeypatch: pytest.MonkeyPatch) -> None:
