@@ -21,16 +21,15 @@ from pipeline.done import (
     not_collected,
     open_runs,
 )
-from pipeline.goals.registry import goal_of, refused_by_plan
+from pipeline.goals.planning import notes_on_text, planned_now, planned_or_estimated, refusals, refused_by_plan
+from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
 from pipeline.plan.machine import measure_machine
 from pipeline.plan.memory import all_fit, memory_lines
-from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora, short_texts, sources_of
-from pipeline.plan.runs import by_domain, estimate
-from pipeline.plan.token_supply import repeat_lines, short_ratios
-from pipeline.plan.validation_noise import noise_lines
-from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
+from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora
+from pipeline.plan.runs import by_domain
+from pipeline.plan.write import add_to_plan, planned_corpora, write_plan
 from pipeline.question.data import same_texts
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -42,7 +41,7 @@ from pipeline.show.tracking.mirror import track_answer
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect as collect_points
 from pipeline.study.context import Context, context_of
-from pipeline.study.folder import PlannedRun, StudyError, refuse_read_only
+from pipeline.study.folder import StudyError, refuse_read_only
 from pipeline.study.status import is_followed, is_reported
 from training.corpora.documents import CorpusError
 from training.durable import folder_to_fill
@@ -52,47 +51,50 @@ from training.stop import was_interrupted
 
 
 def prepare(context: Context, console: Console) -> Exit:
-    """Tokenise the corpora, and measure the speed of the models in each precision."""
+    """Tokenise the corpora, and measure the speed of the models in each precision; a dry run says what it would do."""
     question, study = context.question, context.study
-    runs = [] if context.is_prepared else goal_of(question).runs(estimate(question))
-    # Whether the text, or what a model has yet to write in hours, will be enough is known before.
-    short = [f"note: {line}" for line in short_texts(question, runs)] if runs else []
+    print_items([*same_texts(question)], console)
+    if not context.is_prepared:
+        # Whether the text, or what a model has yet to write in hours, will be enough is known before.
+        planned = planned_or_estimated(context)
+        print_items([*planned.sizes, *planned.text_lines()], console)
+    if question.dry_run:
+        if launcher_of(question).prepare(context, console) is None:
+            what = "the corpora are prepared" if context.is_prepared else "prepare tokenises the corpora here"
+            print_items([f"a dry run: {what}, without a job; nothing is written"], console)
+        return Exit.DONE
     with folder_to_fill(study.folder):
         refuse_read_only(study)
-        print_items([*same_texts(question), *short], console)
         if (code := launcher_of(question).prepare(context, console)) is not None:
             return code
         prepare_corpora(question, console.print, console)
+        context = context.fresh()
         # Of text that was there before, too: the runs may be longer by now.
-        runs = runs or goal_of(question).runs(estimate(question))
-        refused = [f"note: {line}; plan refuses this" for line in refused_by_plan(context.fresh(), runs)]
-        print_items(refused or _notes_on_text(context.fresh(), ()), console)
-        measure_machine(context.fresh(), console.print)
+        print_items(refusals(refused_by_plan(context)) or notes_on_text(context, ()), console)
+        measure_machine(context, console.print)
     return Exit.DONE
 
 
 def plan(context: Context, console: Console) -> Exit:
     """Write plan.jsonl and print its cost; before prepare, and in a dry run, print the cost only."""
     question, study, goal = context.question, context.study, goal_of(context.question)
-    if prepared := context.is_prepared:
+    if context.is_prepared:
         _refuse_changed_text(context)
-    else:
-        sources_of(question)  # Refuses a path that does not exist.
-    context, runs, missing = planned_or_estimated(context)
+    planned = planned_or_estimated(context)
+    context, runs, missing = planned.context, planned.runs, planned.missing
     # All of it before a file is written: a damaged machine.json is refused here.
     notes, table, same = goal.plan_notes(context, runs), cost_table(context, runs), [*same_texts(question)]
     notes_on_cost = [of(runs, question) for of in cost.NOTES]
-    notes_on_cost += [*memory_lines(question, runs), *_notes_on_text(context, runs)]
+    notes_on_cost += [*memory_lines(question, runs), *planned.text_lines()]
     if not (missing or question.dry_run):
         print_items(write_plan(context, runs), console)
-    short = [] if prepared else [f"note: {line}" for line in short_texts(question, runs)]
-    print_items([*question.rehearsal_changes, *same, *short, *notes.asked], console)
+    print_items([*question.rehearsal_changes, *same, *planned.sizes, *notes.asked], console)
     console.print(table)
     for note in filter(None, notes_on_cost):
         console.print(note, highlight=False, soft_wrap=True)
     if missing:
         line = f"{missing}: this is an estimate, nothing is written; run cptlaw prepare, then plan again"
-        print_items([line, *(() if prepared else generation_lines(question))], console)
+        print_items([line, *(() if context.is_prepared else generation_lines(question))], console)
     else:
         done = sum(study.state(run) == "done" for run in runs)
         where = "a dry run: nothing is written" if question.dry_run else f"written to {study.plan_file}"
@@ -103,34 +105,9 @@ def plan(context: Context, console: Console) -> Exit:
     return Exit.DONE if missing or all_fit(question, left) else Exit.BAD_CONFIGURATION
 
 
-def _notes_on_text(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
-    """What the corpora are too short for: the runs, some ratios of one whose length is given, and an exact loss."""
-    question = context.question
-    given = not (question.goal_kind.many_domains or goal_of(question).chooses_run)
-    short = short_ratios(context) if given else ()
-    return [f"note: {line}" for line in (*repeat_lines(runs, context), *short, *noise_lines(context))]
-
-
 def _refuse_changed_text(context: Context) -> None:
     if lines := changed_corpora(context):
         raise CorpusError("\n".join(lines))
-
-
-def planned_now(context: Context, *, keep: bool = False) -> list[PlannedRun]:
-    """The runs of a question, and its confirmation runs that have begun already; with `keep` all planned runs."""
-    return with_planned(context, goal_of(context.question).runs(context), keep=keep)
-
-
-def planned_or_estimated(context: Context) -> tuple[Context, list[PlannedRun], str]:
-    """The context and the runs of a plan; and what prepare has yet to do, before which they are an estimate, or ''."""
-    question, missing = context.question, ""
-    if not context.is_prepared:
-        context, missing = estimate(question), "the corpora are not prepared"
-    elif context.known_precision is None:
-        # Another study has prepared the same text.
-        context = dataclasses.replace(context, given_precision="fp32")
-        missing = "the precision of this study is not chosen yet"
-    return context, goal_of(question).runs(context) if missing else planned_now(context), missing
 
 
 def train(context: Context, console: Console) -> Exit:
@@ -138,10 +115,11 @@ def train(context: Context, console: Console) -> Exit:
     question, study, goal = context.question, context.study, goal_of(context.question)
     _refuse_changed_text(context)
     if question.dry_run:
-        context, runs, missing = planned_or_estimated(context)
-        print_items((notes := goal.plan_notes(context, runs)).asked, console)
-        print_items([f"{missing}: these jobs are those of an estimate"] * bool(missing), console)
-        return launcher_of(question).show(context, runs, notes.more, console)
+        planned = planned_or_estimated(context)
+        notes = goal.plan_notes(planned.context, planned.runs)
+        of_estimate = [f"{planned.missing}: these jobs are those of an estimate"] * bool(planned.missing)
+        print_items([*planned.sizes, *notes.asked, *planned.text_lines(), *of_estimate], console)
+        return launcher_of(question).show(planned.context, planned.runs, notes.more, console)
     if question.run is not None and study.plan_file.exists():
         return launch(context, console)
     trained: set[str] | None = None

@@ -5,12 +5,12 @@ import json
 from fractions import Fraction
 
 from pipeline.cli.fit_table import JSON, fit_keys
+from pipeline.goals.planning import planned_or_estimated
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.launch.launcher import LAUNCHERS
 from pipeline.plan.cost import costs
 from pipeline.plan.duration import speed_of, wall_seconds
 from pipeline.question.schema import Question
-from pipeline.steps import planned_or_estimated
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.context import Context, context_of
 from pipeline.study.fits import read_back_test, read_fits
@@ -68,11 +68,12 @@ def described_runs(context: Context, *, briefly: bool = False) -> tuple[list[Run
 
 def _plan(context: Context) -> JSON:
     question = context.question
-    context, runs, missing = planned_or_estimated(context)
+    planned = planned_or_estimated(context)
+    context, runs = planned.context, planned.runs
     seconds = wall_seconds(context, runs)
     of_groups = [dataclasses.asdict(group) for group in costs(runs, speed_of(context, runs), question)]
     described_runs = [{**_run(run), "state": context.study.state(run)} for run in runs]
-    return {"written": not missing, "seconds": seconds, "costs": of_groups, "runs": described_runs}
+    return {"written": not planned.missing, "seconds": seconds, "costs": of_groups, "runs": described_runs}
 
 
 def _fit(context: Context) -> JSON:

@@ -18,6 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from pipeline.cli.hydra_options import run_hydra
+from pipeline.goals.planning import planned_now
 from pipeline.goals.registry import checked, goal_of, read_question
 from pipeline.launch.exit_codes import JobError, exit_code_of
 from pipeline.launch.local import last_log_line, train_locally
@@ -28,7 +29,6 @@ from pipeline.question.messages import ConfigError, one_line
 from pipeline.question.schema import Question
 from pipeline.show.console import LineConsole
 from pipeline.show.tracking.mirror import track_job
-from pipeline.steps import planned_now
 from pipeline.study.context import context_of
 from pipeline.study.folder import PlannedRun, Study, study_of
 from training.durable import read_lines_whole, read_text, wait_for_lock

@@ -19,10 +19,10 @@ from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import EXPORT, HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys, text_keys
 from pipeline.done import confirming_import, exported, has_trained, is_answered, open_runs
-from pipeline.goals.registry import goal_of, question_of_study, read_question, refused_by_plan
+from pipeline.goals.planning import planned_now, refused_by_plan
+from pipeline.goals.registry import goal_of, question_of_study, read_question
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
-from pipeline.plan.runs import estimate
 from pipeline.plan.token_supply import with_fewer_steps
 from pipeline.plan.validation_documents import choose_validation
 from pipeline.plan.write import write_plan
@@ -38,7 +38,6 @@ from pipeline.steps import (
     answered_questions,
     go_on,
     next_command,
-    planned_now,
     print_answer,
     steps_between,
 )
@@ -126,9 +125,7 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
         elif code == Exit.DONE and not _is_queued(verb, context):
             command = next_command(ended.get(verb, verb), context, ["export", folder, *EXPORT])
             if command[0] in ("prepare", "plan") and folder not in words:
-                refused = (
-                    refused_by_plan(context, goal_of(question).runs(estimate(question))) if verb == "prepare" else []
-                )
+                refused = refused_by_plan(context) if verb == "prepare" else []
                 command = [command[0], *with_fewer_steps(words, refused)]
             if question.rehearsal and command[0] == "export":
                 real = [word for word in words if not word.startswith("rehearsal")]

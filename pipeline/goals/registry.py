@@ -1,7 +1,6 @@
 """The goals by the name that goal.kind has, and questions read with the checks of their goal."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import partial
 
 from pipeline.goals.goal import Goal
@@ -10,12 +9,8 @@ from pipeline.goals.ratio.compute_goal import ComputeGoal
 from pipeline.goals.ratio.limited_data_goal import LimitedDataGoal
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.weights.goal import WeightsGoal
-from pipeline.plan.token_supply import supply_problems
 from pipeline.question import loading
-from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.study.context import Context
-from pipeline.study.folder import PlannedRun
 
 GOALS: dict[str, Goal] = {
     "trade-off": TradeOffGoal(),
@@ -35,18 +30,6 @@ def goal_of(question: Question) -> Goal:
 def goal_problems(question: Question) -> Iterator[str]:
     """A line for each mistake in the keys that only the goal of a question reads."""
     return goal_of(question).problems(question) if question.goal.kind in GOALS else iter(())
-
-
-def refused_by_plan(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
-    """A line for each prepared corpus that is too short for the question, whose runs on endless corpora are `runs`."""
-    if not any(supply_problems(runs, context)):
-        return []
-    try:
-        # Where runs are chosen, shorter ones may be left for which the text is enough.
-        goal_of(context.question).runs(replace(context, given_precision=context.known_precision or "fp32"))
-    except ConfigError as error:
-        return error.lines
-    return []
 
 
 read_question = partial(loading.read_question, goal_problems=goal_problems)

@@ -1,7 +1,7 @@
 """Corpora and tokenizer of a question, prepared once."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pipeline.plan.model_shape import MODEL_FILES, TOKENIZER_FILES, hub_directory, is_hub_name
-from pipeline.plan.token_supply import demand_of, largest_readers, remedies
 from pipeline.question.data import below, data_folder, real_file
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
-from pipeline.study.folder import PlannedRun
 from pipeline.study.number_format import quantity
 from training.corpora.documents import CorpusError
 from training.corpora.generated import GeneratedReader
@@ -39,25 +37,37 @@ def prepare_corpora(question: Question, log: Callable[[str], object], console: C
         return tokenise_corpora(sources, choice, data_folder(question), validation_ratio=ratio, progress=log, bar=bar)
 
 
-def short_texts(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]:
-    """A line for each corpus of local files that look too short for the runs, before anything is tokenised."""
+def text_sizes(question: Question) -> dict[str, tuple[int, bool]]:
+    """Corpus of local files -> (bytes of its text by the files' sizes, whether some are compressed, and so a guess).
+
+    Raises:
+        CorpusError: as `sources_of`.
+    """
+    sizes = {}
     for name, source in sources_of(question).items():
-        if source.kind != "files" or question.allow_repeats or is_url(source.path):
+        if source.kind != "files" or is_url(source.path):
             continue
         try:
-            files = list_files(source.path).files
-        except CorpusError:
+            files = [(file.lower(), path.stat().st_size) for file, path in list_files(source.path).files]
+        except (CorpusError, OSError):
             continue  # prepare refuses it, plan prints a cost all the same.
-        sizes = [(file.lower(), path.stat().st_size) for file, path in files]
-        size = sum(bytes_ * (1 if file.endswith(PLAIN) else COMPRESSED) for file, bytes_ in sizes)
-        for largest in largest_readers(runs, name, question):
-            demand, available = demand_of(largest, name), size // BYTES_A_TOKEN
-            if available < demand:
-                megabytes = f"about {size / 1e6:,.{size < 1e7:d}f} MB of text"
-                yield (
-                    f"corpora.sources.{name}: some {quantity(available)} tokens in {megabytes}, {largest.name} "
-                    f"would read {quantity(demand)}; give {remedies(largest, name, available, question)}"
-                )
+        size = sum(bytes_ * (1 if file.endswith(PLAIN) else COMPRESSED) for file, bytes_ in files)
+        sizes[name] = min(size, source.max_bytes or size), not all(file.endswith(PLAIN) for file, _ in files)
+    return sizes
+
+
+def estimated_tokens(sizes: Mapping[str, tuple[int, bool]]) -> dict[str, int]:
+    """Corpus -> tokens of text of these `text_sizes`, two digits of them."""
+    return {name: int(float(f"{size / BYTES_A_TOKEN:.2g}")) for name, (size, _) in sizes.items()}
+
+
+def size_lines(sizes: Mapping[str, tuple[int, bool]]) -> list[str]:
+    """A line on what `estimated_tokens` are, and by which guess; none of no text."""
+    of_each = [f"{name} some {quantity(tokens)}" for name, tokens in estimated_tokens(sizes).items()]
+    guessed = ", ".join(name for name, (_, guess) in sizes.items() if guess)
+    guess = f"; compressed files, of {guessed}, are taken for {COMPRESSED} times their bytes, a guess" * bool(guessed)
+    line = f"tokens, estimated from file sizes at {BYTES_A_TOKEN} bytes each: {', '.join(of_each)}{guess}"
+    return [line] * bool(sizes)
 
 
 def changed_corpora(context: Context) -> list[str]:

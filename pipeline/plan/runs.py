@@ -14,6 +14,7 @@ from pipeline.plan.model_shape import (
     separator_is_first,
     with_rope_theta,
 )
+from pipeline.plan.prepared_corpora import validation_path
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.data import data_folder
 from pipeline.question.design import with_peak
@@ -27,30 +28,34 @@ from pipeline.question.variants import variants
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import PlannedRun
 from training.corpora.manifest import Manifest, PreparedCorpus
-from training.corpora.source import Source
 from training.corpora.tokenizer import vocabulary_problem
 from training.parameters import model_size
 from training.schedule import learning_rates
 from training.spec import Architecture, Initial, MixturePhase, RunSpec
 
+_ENDLESS = 2**62
+"""Tokens of a corpus whose length is not known."""
 
-def estimate(question: Question, precision: str = "fp32") -> Context:
-    """The context of a question before prepare: with the configured vocabulary and endless corpora.
 
-    A corpus that a model writes has the tokens that it is to write.
+def estimate(question: Question, precision: str = "fp32", tokens: Mapping[str, int] | None = None) -> Context:
+    """The context of a question before prepare: with the configured vocabulary, and corpora of so many tokens.
+
+    A corpus that a model writes has the tokens that it is to write; others that are not in `tokens` are endless.
     """
-    context = dataclasses.replace(context_of(question), given_manifest=_placeholder_manifest(question))
+    context = dataclasses.replace(context_of(question), given_manifest=_placeholder_manifest(question, tokens or {}))
     return dataclasses.replace(context, given_precision=context.known_precision or precision)
 
 
-def _placeholder_manifest(question: Question) -> Manifest:
+def _placeholder_manifest(question: Question, tokens: Mapping[str, int]) -> Manifest:
     vocabulary, ratio = question.corpora.tokenizer.vocabulary, question.corpora.validation_ratio
-
-    def corpus(source: Source) -> PreparedCorpus:
-        train = int((1 - ratio) * source.generated.tokens) if source.kind == "generated" else 2**62
-        return PreparedCorpus("", "not prepared", "", {"train": train, "validation": 2**62}, {}, {})
-
-    corpora = {name: corpus(source) for name, source in question.corpora.sources.items()}
+    corpora = {}
+    # In the order of prepared ones, so that messages come in it.
+    for name, source in sorted(question.corpora.sources.items()):
+        every = source.generated.tokens if source.kind == "generated" else tokens.get(name)
+        apart = validation_path(question, name) is not None
+        held_out = 0 if apart or every is None else int(ratio * every)
+        splits = {"train": _ENDLESS if every is None else every - held_out, "validation": held_out or _ENDLESS}
+        corpora[name] = PreparedCorpus("", "not prepared", "", splits, {}, {})
     return Manifest(data_folder(question), "", "", vocabulary, ratio, corpora)
 
 

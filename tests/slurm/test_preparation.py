@@ -37,15 +37,18 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def test_a_dry_run_prints_both_scripts_and_submits_nothing(words: list[str], tmp_path: Path, capsys) -> None:
-    assert run(["prepare", *words, f"data={tmp_path / 'data'}", "dry_run=true"]) == 0
+def test_a_dry_run_prints_both_scripts_and_leaves_nothing(words: list[str], tmp_path: Path, capsys) -> None:
+    data = tmp_path / "data"
+    assert run(["prepare", *words, f"data={data}", "dry_run=true"]) == 0
     out = capsys.readouterr().out
-    folders = sorted((tmp_path / "data").glob("*/*.unfinished"))
-    assert len(folders) == 2
-    assert f'-m training.corpora.shards "$SLURM_ARRAY_TASK_ID" 2 {" ".join(map(str, folders))} &' in out
+    assert re.search(rf'"\$SLURM_ARRAY_TASK_ID" 2 {data}/\S+/domain-EXAMPLE.unfinished {data}/\S+general-\S+ &', out)
     assert "--array=0-1 " in out
     assert "--dependency=afterok:JOB1 --kill-on-invalid-dep=yes" in out
-    assert not (tmp_path / "one" / "jobs.jsonl").exists()
+    here = ["launcher.slurm.prepare_tasks=0", "precision=fp32", "dry_run=true"]
+    assert run(["prepare", *words, f"data={data}", *here]) == 0
+    assert "a dry run: prepare tokenises the corpora here, without a job; nothing is written" in capsys.readouterr().out
+    assert not data.exists()
+    assert not (tmp_path / "one").exists()
 
 
 def test_status_says_how_far_the_jobs_are(

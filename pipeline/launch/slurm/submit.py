@@ -24,6 +24,7 @@ from pipeline.launch.slurm.script import driver_script, prepare_script, train_sc
 from pipeline.plan.cost import gpu_note
 from pipeline.plan.memory import node_memory
 from pipeline.plan.prepared_corpora import begin_corpora
+from pipeline.question.data import data_folder
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, question_yaml
 from pipeline.study.status import is_confirmed, print_failed
@@ -128,14 +129,20 @@ def _script(context: Context, plan: Sequence[PlannedRun], job: Job) -> str:
 
 
 def submit_preparation(context: Context, console: Console) -> Exit | None:
-    """Submit the jobs that tokenise and merge the corpora, unless they are queued; a dry run prints them.
+    """Submit the jobs that tokenise and merge the corpora, unless they are queued; a dry run prints and writes nothing.
 
     None where launcher.slurm.prepare_tasks is 0, or all corpora are prepared. SchedulerError: a Slurm command failed;
     the same command submits what is missing. ConfigError: precision=auto is to be chosen, and on a node.
     """
     study, question = context.study, context.question
     count = question.launcher.slurm.prepare_tasks
-    if not count or not (folders := begin_corpora(question, console.print)):
+    if question.dry_run:
+        # Their names follow from the tokenizer, which is not made.
+        names = [] if context.is_prepared else sorted(question.corpora.sources)
+        folders = [data_folder(question) / f"{name}-EXAMPLE.unfinished" for name in names]
+    else:
+        folders = begin_corpora(question, console.print) if count else []
+    if not count or not folders:
         context.chooses_precision()  # Refuses one that cannot be chosen here before hours of tokenising.
         return None
 

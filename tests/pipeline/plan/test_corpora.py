@@ -1,5 +1,6 @@
 """Corpora from the command line: presets on real text, validation sets from models, mistakes in one line each."""
 
+import contextlib
 import json
 import os
 import re
@@ -11,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.main import run
+from pipeline.goals.planning import planned_or_estimated
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.cost import short_note
-from pipeline.plan.prepared_corpora import prepare_corpora, progress_bar, short_texts, sources_of
+from pipeline.plan.prepared_corpora import prepare_corpora, progress_bar, sources_of
 from pipeline.plan.runs import continual_run, data_folder, estimate, grid_runs, planned_runs
 from pipeline.plan.token_supply import remedies, repeat_lines, short_ratios, supply_problems
 from pipeline.plan.validation_noise import noise_lines
@@ -54,13 +56,44 @@ def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path
     for name, text in (("general.txt", "x" * 9_000_000), ("domain.jsonl.gz", "x" * 90_000)):
         (tmp_path / name).write_text(text)
         words.append(f"corpora.sources.{name.partition('.')[0]}.path={tmp_path / name}")
-    question = read_question(words)
-    (line,) = short_texts(question, planned_runs(estimate(question)))
-    start, end = line.split(", continual-")
-    assert start == "corpora.sources.domain: some 90 k tokens in about 0.3 MB of text"
-    # Of the 100 steps of a run for the fit.
-    assert end.endswith("would read 128 k; give more text, fewer steps (continual.steps=70), or allow_repeats=true")
-    assert [*short_texts(read_question([*words, "allow_repeats=true"]), [])] == []
+    words.append("continual.steps=120")
+    planned = planned_or_estimated(context_of(read_question(words)))
+    (line,) = planned.sizes
+    guess = "compressed files, of domain, are taken for 3 times their bytes, a guess"
+    assert line == f"tokens, estimated from file sizes at 3 bytes each: general some 3 M, domain some 90 k; {guess}"
+    (line,) = planned.text_lines()
+    start, end = line.split(" tokens, continual-")
+    # Without those to validate.
+    assert start == "note, estimated: corpora.sources.domain: 85,376"
+    fewer = "give more text, fewer steps (continual.steps=66), or allow_repeats=true; plan refuses this"
+    assert end.endswith(f"would read 153,600, 1.80 epochs; {fewer}")
+    shorter = planned_or_estimated(context_of(read_question([*words, "corpora.sources.general.max_bytes=90000"])))
+    assert "general some 30 k," in shorter.sizes[0]
+    repeated = planned_or_estimated(context_of(read_question([*words, "allow_repeats=true"])))
+    assert "note, estimated: corpora.sources.domain: continual-" in repeated.text_lines()[0]
+
+
+@pytest.mark.parametrize("more", [["target.steps=40000"], ["target.steps=40000", "allow_repeats=true"], []])
+def test_what_is_said_of_text_before_prepare_is_said_after_it(
+    more: list[str], texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = small_words(texts, tmp_path, "mixture=chosen", *more, without=("mixture.",))
+
+    def notes(verb: str) -> list[str]:
+        with contextlib.suppress(SystemExit):
+            run([verb, *words])
+        shown = capsys.readouterr()
+        lines = [line for line in (shown.out + shown.err).splitlines() if "corpora.sources" in line]
+        return [re.sub(r"\S+-seed\S+|\d[\d.,]*", "#", line) for line in lines if "next:" not in line]
+
+    before = notes("plan")
+    assert before
+    estimated = [line.replace("note, estimated:", "note:") for line in before]
+    assert all(line.startswith("note: ") for line in estimated)
+    prepared = notes("prepare")
+    assert prepared[: len(before)] == before
+    after = notes("plan")
+    assert estimated in (after, [f"note: {line}; plan refuses this" for line in after])
 
 
 def test_sources_are_read_from_the_folder_and_the_question(tmp_path: Path) -> None:
@@ -213,7 +246,7 @@ def test_text_that_is_too_short_names_the_key_of_each_length_at_once() -> None:
     with pytest.raises(ConfigError) as refused_plan:
         goal_of(question).runs(with_tokens(estimate(question), 400_000))
     keys = [re.findall(r"fewer steps \((\S+)=(\d+)\)", line) for line in refused_plan.value.lines]
-    assert [key for ((key, _),) in keys] == ["pretrain.steps", "target.steps", "target.steps"]
+    assert [key for ((key, _),) in keys] == ["target.steps", "pretrain.steps", "target.steps"]
     given = [f"{key}={min(int(of) for ((other, of),) in keys if other == key)}" for ((key, _),) in keys[:2]]
     fewer = read_question([*words, *given])
     context = with_tokens(estimate(fewer), 400_000)

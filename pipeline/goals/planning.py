@@ -1,0 +1,93 @@
+"""The runs that a question plans, before prepare by an estimate, and whether its text is enough for them."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.goals.registry import goal_of
+from pipeline.plan.prepared_corpora import estimated_tokens, size_lines, text_sizes
+from pipeline.plan.runs import estimate
+from pipeline.plan.token_supply import repeat_lines, short_ratios
+from pipeline.plan.validation_noise import noise_lines
+from pipeline.plan.write import with_planned
+from pipeline.question.messages import ConfigError
+from pipeline.question.schema import Question
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The runs of a question, and what they were planned on."""
+
+    context: Context
+    """With the prepared corpora, or before prepare with estimated ones."""
+    runs: list[PlannedRun]
+    missing: str = ""
+    """What prepare has yet to do, before which the runs are an estimate; empty: nothing."""
+    sizes: Sequence[str] = ()
+    """How many tokens an estimate takes the text for, a line, where files are."""
+    refused: Sequence[str] = ()
+    """What plan is likely to refuse after prepare, by the sizes of files, a line each; the runs are then of endless
+    corpora."""
+
+    def text_lines(self) -> list[str]:
+        """What the corpora are too short for, in the words of a plan after prepare; where they are estimated, so."""
+        if self.context.is_prepared:
+            return notes_on_text(self.context, self.runs)
+        lines = refusals(self.refused) or notes_on_text(self.context, self.runs)
+        return [line.replace("note:", "note, estimated:", 1) for line in lines]
+
+
+def planned_now(context: Context, *, keep: bool = False) -> list[PlannedRun]:
+    """The runs of a question, and its confirmation runs that have begun already; with `keep` all planned runs."""
+    return with_planned(context, goal_of(context.question).runs(context), keep=keep)
+
+
+def planned_or_estimated(context: Context) -> Planned:
+    """The runs of a plan, or what can be known of them before prepare.
+
+    Raises:
+        CorpusError: a corpus is not there.
+        ConfigError: the prepared text is too short for them, or what a model is to write.
+    """
+    if not context.is_prepared:
+        return _estimated(context.question)
+    if context.known_precision is None:
+        # Another study has prepared the same text.
+        context = dataclasses.replace(context, given_precision="fp32")
+        runs = goal_of(context.question).runs(context)
+        return Planned(context, runs, "the precision of this study is not chosen yet")
+    return Planned(context, planned_now(context))
+
+
+def _estimated(question: Question) -> Planned:
+    goal, sizes, missing = goal_of(question), text_sizes(question), "the corpora are not prepared"
+    context, lines = estimate(question, tokens=estimated_tokens(sizes)), size_lines(sizes)
+    try:
+        return Planned(context, goal.runs(context), missing, lines)
+    except ConfigError as error:
+        context = estimate(question)
+        return Planned(context, goal.runs(context), missing, lines, error.lines)
+
+
+def refused_by_plan(context: Context) -> list[str]:
+    """A line for each mistake that plan finds with the prepared corpora, such as one that is too short."""
+    try:
+        goal_of(context.question).runs(dataclasses.replace(context, given_precision=context.known_precision or "fp32"))
+    except ConfigError as error:
+        return error.lines
+    return []
+
+
+def refusals(lines: Sequence[str]) -> list[str]:
+    """The lines of `refused_by_plan` as notes."""
+    return [f"note: {line}; plan refuses this" for line in lines]
+
+
+def notes_on_text(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
+    """What the corpora are too short for: the runs, some ratios of one whose length is given, and an exact loss."""
+    question = context.question
+    given = not (question.goal_kind.many_domains or goal_of(question).chooses_run)
+    short = short_ratios(context) if given else ()
+    return [f"note: {line}" for line in (*repeat_lines(runs, context), *short, *noise_lines(context))]
