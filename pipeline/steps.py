@@ -25,7 +25,7 @@ from pipeline.goals.planning import notes_on_text, planned_now, planned_or_estim
 from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
-from pipeline.plan.machine import measure_machine
+from pipeline.plan.machine import measured_machine
 from pipeline.plan.memory import all_fit, memory_lines
 from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain
@@ -71,7 +71,8 @@ def prepare(context: Context, console: Console) -> Exit:
         context = context.fresh()
         # Of text that was there before, too: the runs may be longer by now.
         print_items(refusals(refused_by_plan(context)) or notes_on_text(context, ()), console)
-        measure_machine(context, console.print)
+        if machine := measured_machine(context, console.print):
+            machine.write(study)
     return Exit.DONE
 
 
@@ -81,6 +82,8 @@ def plan(context: Context, console: Console) -> Exit:
     if context.is_prepared:
         _refuse_changed_text(context)
     planned = planned_or_estimated(context)
+    if planned.missing and question.dry_run and not question.launcher.elsewhere:
+        planned = planned_or_estimated(context, measured_machine(planned.context, console.print))
     context, runs, missing = planned.context, planned.runs, planned.missing
     # All of it before a file is written: a damaged machine.json is refused here.
     notes, table, same = goal.plan_notes(context, runs), cost_table(context, runs), [*same_texts(question)]
@@ -93,8 +96,9 @@ def plan(context: Context, console: Console) -> Exit:
     for note in filter(None, notes_on_cost):
         console.print(note, highlight=False, soft_wrap=True)
     if missing:
-        line = f"{missing}: this is an estimate, nothing is written; run cptlaw prepare, then plan again"
-        print_items([line, *(() if context.is_prepared else generation_lines(question))], console)
+        again = "" if question.dry_run else "; run cptlaw prepare, then plan again"
+        print_items([f"{missing}: this is an estimate, nothing is written{again}"], console)
+        print_items(() if context.is_prepared else generation_lines(question), console)
     else:
         done = sum(study.state(run) == "done" for run in runs)
         where = "a dry run: nothing is written" if question.dry_run else f"written to {study.plan_file}"

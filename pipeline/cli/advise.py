@@ -1,6 +1,7 @@
 """cptlaw advise: from a base model and corpora to a confirmed domain ratio and peak learning rate, in one command."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from pipeline.cli import base_model, verbs
 from pipeline.cli.words import names_and_keys, print_line, text_keys
 from pipeline.goals.registry import read_question
 from pipeline.plan.model_download import PACKAGES, bring_model
-from pipeline.plan.prepared_corpora import generation_lines
 from pipeline.question.messages import ConfigError
 from training.run import Exit
 
@@ -27,7 +27,7 @@ less than large.tokens (1e8: beyond, cptlaw follow reads the run's own log), and
 and give the same command again. The cost alone, without the weights, of a hub name that cptlaw knows:
 cptlaw plan experiment=base-model model=hf model.path=Qwen/Qwen2.5-1.5B CORPORA
 
-  cptlaw advise MODEL ... dry_run=true           stop before training: the model, the first runs, tokens, FLOPs, time
+  cptlaw advise MODEL ... dry_run=true           the model, the first runs, tokens, FLOPs, time; writes no study
   cptlaw advise MODEL ... goal.tolerance=0.01    the general loss may increase by 1%; -0.05: it must fall by 5%
   cptlaw advise MODEL ... target.steps=3000 target.global_batch=64 sequence_length=2048   a longer question
 """
@@ -55,11 +55,10 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     for line in model.lines():
         log(f"  {line}")
     question = read_question(["experiment=base-model", *base_model.overrides(names[0], folder, model), *given])
-    if not dry:
-        code = verbs.quickstart(question, console)
-    else:
-        # What the model has yet to write takes hours: its cost is estimated before.
-        code = Exit.DONE if generation_lines(question) else verbs.carry_out("prepare", question, console)
-        code = code if code != Exit.DONE else verbs.carry_out("plan", question, console)
+    code = (
+        verbs.carry_out("plan", replace(question, dry_run=True), console)
+        if dry
+        else verbs.quickstart(question, console)
+    )
     verbs.print_next("advise", words, question, code, console)
     return code

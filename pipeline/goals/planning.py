@@ -12,6 +12,7 @@ from pipeline.plan.validation_noise import noise_lines
 from pipeline.plan.write import with_planned
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.study.artifacts import Machine
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 
@@ -44,31 +45,36 @@ def planned_now(context: Context, *, keep: bool = False) -> list[PlannedRun]:
     return with_planned(context, goal_of(context.question).runs(context), keep=keep)
 
 
-def planned_or_estimated(context: Context) -> Planned:
-    """The runs of a plan, or what can be known of them before prepare.
+def planned_or_estimated(context: Context, machine: Machine | None = None) -> Planned:
+    """The runs of a plan, or what can be known of them before prepare, with the speeds of a machine if that is given.
 
     Raises:
         CorpusError: a corpus is not there.
         ConfigError: the prepared text is too short for them, or what a model is to write.
     """
     if not context.is_prepared:
-        return _estimated(context.question)
+        return _estimated(context.question, machine)
     if context.known_precision is None:
         # Another study has prepared the same text.
-        context = dataclasses.replace(context, given_precision="fp32")
+        precision = machine.precision if machine else "fp32"
+        context = dataclasses.replace(context, given_precision=precision, given_machine=machine)
         runs = goal_of(context.question).runs(context)
         return Planned(context, runs, "the precision of this study is not chosen yet")
     return Planned(context, planned_now(context))
 
 
-def _estimated(question: Question) -> Planned:
-    goal, sizes, missing = goal_of(question), text_sizes(question), "the corpora are not prepared"
-    context, lines = estimate(question, tokens=estimated_tokens(sizes)), size_lines(sizes)
+def _estimated(question: Question, machine: Machine | None) -> Planned:
+    sizes, missing = text_sizes(question), "the corpora are not prepared"
+
+    def planned(tokens: dict[str, int], refused: Sequence[str] = ()) -> Planned:
+        context = estimate(question, machine.precision if machine else "fp32", tokens)
+        context = dataclasses.replace(context, given_machine=machine)
+        return Planned(context, goal_of(question).runs(context), missing, size_lines(sizes), refused)
+
     try:
-        return Planned(context, goal.runs(context), missing, lines)
+        return planned(estimated_tokens(sizes))
     except ConfigError as error:
-        context = estimate(question)
-        return Planned(context, goal.runs(context), missing, lines, error.lines)
+        return planned({}, error.lines)
 
 
 def refused_by_plan(context: Context) -> list[str]:

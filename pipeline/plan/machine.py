@@ -36,8 +36,8 @@ def _known(context: Context) -> Machine:
     return machine if machine.chose_precision or machine.precision == configured else nothing
 
 
-def measure_machine(context: Context, log: Callable[[str], object]) -> None:
-    """Measure each model's speed once, and write it with the precision of the whole study.
+def measured_machine(context: Context, log: Callable[[str], object]) -> Machine | None:
+    """Measure each model's speed, and with it the precision of the whole study; None: there is nothing to measure.
 
     With precision=auto it is bf16 where the processor has instructions for its products, unless fp32 is measured to be
     faster. Of a configured precision only that one is measured, and nothing on GPUs or where runs are trained on other
@@ -47,14 +47,13 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     names = [name for name in context.models if question.remeasure or name not in known.speeds]
     # This machine's speed says nothing of that of nodes, and its GPUs compile.
     if question.rehearsal or not (context.chooses_precision() if launcher.elsewhere or gpus() else names):
-        return
+        return None
     from training.devices.processor import device_name, fast_precisions  # they load torch
 
     precisions = fast_precisions() if known.precision == "auto" else [known.precision]
     if gpus():
-        Machine(precisions[-1], {}, known.measured, device_name()).write(context.study)
         log(f"precision: {precisions[-1]}, by what {device_name()} has instructions for")
-        return
+        return Machine(precisions[-1], {}, known.measured, device_name())
     target, together = question.model.name, workers(question) * question.parallel.processes
     log(f"measuring the speed of {', '.join(names)}, about {SECONDS:.0f} s")
     if (busy := psutil.cpu_percent(_LOOK_SECONDS)) > BUSY:
@@ -68,7 +67,6 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
         precision = max(of_target, key=of_target.__getitem__) if sound else precisions[-1]
         speeds = {name: round(speed(name, precision) * question.parallel.processes) or None for name in names}
     measured = known.measured | {name: round(value) for name, value in of_target.items()}
-    Machine(precision, {**known.speeds, **speeds}, measured, device_name()).write(context.study)
     if of_target:
         listed = ", ".join(
             f"{name} {value:,.0f} tokens/s" if value else f"{name} ?" for name, value in of_target.items()
@@ -76,6 +74,7 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
         why = "" if sound else f"; ?: memory, or the {limit:.0f} s of a measurement, did not suffice"
         threads = f"{launcher.threads} thread{'s' * (launcher.threads > 1)}"
         log(f"precision: {precision} ({listed} on {threads}, {target}, not compiled{why})")
+    return Machine(precision, {**known.speeds, **speeds}, measured, device_name())
 
 
 def _process_speed(

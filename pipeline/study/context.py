@@ -40,6 +40,8 @@ class Context:
     """In place of the prepared corpora, for an estimate before there are any."""
     given_precision: str | None = None
     """In place of the study's precision."""
+    given_machine: Machine | None = None
+    """In place of machine.json, for a dry run."""
 
     def fresh(self) -> Context:
         """The same question and study, with nothing read yet."""
@@ -86,7 +88,7 @@ class Context:
     @cached_property
     def machine(self) -> Machine | None:
         """What prepare measured of this machine; None before that. Raises StudyError: machine.json is damaged."""
-        return read_if_there(Machine, self.study)
+        return self.given_machine or read_if_there(Machine, self.study)
 
     @cached_property
     def known_precision(self) -> str | None:

@@ -1,5 +1,6 @@
 """cptlaw advise: one command from a base model to a confirmed answer."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,12 @@ def test_from_a_model_to_a_confirmed_answer(brought: Path, texts: Path, tmp_path
     shown = capsys.readouterr().out
     assert "documents are preceded by <|endoftext|>" in shown
     assert "first round" in shown
-    assert not list(study.folder.glob("runs/*/DONE"))
+    assert "the corpora are not prepared: this is an estimate, nothing is written\n" in shown
+    assert "tokens, estimated from file sizes at 3 bytes each: " in shown
+    # Its speed was measured.
+    assert re.search(r"asked about: .* on one worker\n", shown)
+    assert not study.folder.exists()
+    assert not (tmp_path / "data").exists()
 
     assert run(["advise", str(brought), *words]) == 0
     answer, shown = Recommendation.read(study), capsys.readouterr().out

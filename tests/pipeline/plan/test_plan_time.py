@@ -14,7 +14,7 @@ from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
 from pipeline.plan.cost import START_SECONDS, costs, run_seconds
 from pipeline.plan.duration import speed_of, wall_seconds
-from pipeline.plan.machine import measure_machine
+from pipeline.plan.machine import measured_machine
 from pipeline.plan.processes import Gpu
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
@@ -128,7 +128,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def measure(folder: Path, *words: str) -> tuple[str, Machine | None]:
     """The precision that prepare finds for a study in a folder, and what it measured, in this process alone."""
     question, study = read_question([*WORDS, "launcher.workers=1", *words]), Study(folder)
-    measure_machine(dataclasses.replace(estimate(question), study=study, given_precision=None), str)
+    if machine := measured_machine(dataclasses.replace(estimate(question), study=study, given_precision=None), str):
+        machine.write(study)
     context = Context(question, study)
     return context.precision, context.machine
 
@@ -211,7 +212,7 @@ def test_a_busy_machine_is_said(busy: float, count: int, tmp_path, measured: Cou
     monkeypatch.setattr("pipeline.plan.machine.psutil.cpu_percent", lambda seconds: busy)
     lines: list[str] = []
     question = read_question([*WORDS, *ONE_MODEL[:2], "launcher.workers=1"])
-    measure_machine(dataclasses.replace(estimate(question), study=Study(tmp_path), given_precision=None), lines.append)
+    measured_machine(dataclasses.replace(estimate(question), study=Study(tmp_path), given_precision=None), lines.append)
     assert sum(line.startswith("this machine is busy, 80% of its cores: ") for line in lines) == count
 
 
