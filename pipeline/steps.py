@@ -122,10 +122,13 @@ def train(context: Context, console: Console) -> Exit:
         planned = planned_or_estimated(context)
         notes = goal.plan_notes(planned.context, planned.runs)
         of_estimate = [f"{planned.missing}: these jobs are those of an estimate"] * bool(planned.missing)
-        print_items([*planned.sizes, *notes.asked, *planned.text_lines(), *of_estimate], console)
+        print_items([*question.rehearsal_changes, *planned.sizes, *notes.asked], console)
+        print_items([*planned.text_lines(), *of_estimate], console)
         return launcher_of(question).show(planned.context, planned.runs, notes.more, console)
     if question.run is not None and study.plan_file.exists():
         return launch(context, console)
+    if not context.plan:
+        print_items(question.rehearsal_changes, console)  # Else plan did.
     trained: set[str] | None = None
     while True:
         # Before planning, so that a command that was stopped between the end of a run and this goes on from here.

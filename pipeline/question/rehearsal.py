@@ -93,11 +93,16 @@ def rehearsed(question: Question, texts: list[str]) -> Question:
     lines = [*_make_models_tiny(config), *_make_runs_short(config), *texts]
     config.launcher.update({"threads": 1, "micro_batch": 0, "device": None, "device_memory": None})
     # What is asked of nodes is for large models.
-    slurm = config.launcher.slurm
-    one_gpu = slurm.gpus and re.sub(r"[1-9]\d*$", "1", slurm.gpus)
-    if slurm.gpus and (slurm.gpus, slurm.nodes) != (one_gpu, 1):
-        lines.append(f"jobs: launcher.slurm.gpus={one_gpu} on one node, in place of {slurm.gpus} on {slurm.nodes}")
-    slurm.update({"nodes": 1, "gpus": one_gpu, "cpus": None, "mem": slurm.mem and "auto"})
+    slurm, given = config.launcher.slurm, question.launcher.slurm
+    slurm.update({"nodes": 1, "gpus": given.gpus and re.sub(r"[1-9]\d*$", "1", given.gpus), "cpus": None})
+    slurm.mem = slurm.mem and "auto"
+    changes = {
+        "parallel.processes": (question.parallel.processes, 1),
+        "launcher.slurm.nodes": (given.nodes, 1),
+        "launcher.slurm.gpus": (given.gpus, slurm.gpus),
+    }
+    if others := [f"{key}={now} in place of {before}" for key, (before, now) in changes.items() if before != now]:
+        lines.append(f"processes: {', '.join(others)}; a run of a tiny model is one process, on one device")
     small = OmegaConf.to_object(config)
     assert isinstance(small, Question)
     return replace(

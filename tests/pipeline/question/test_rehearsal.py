@@ -58,7 +58,8 @@ def test_a_rehearsal_keeps_what_is_asked_and_says_what_it_changed() -> None:
     assert "peak learning rates are 100 times as high" in text
     assert "law: graphs of the installed Python" in text
     jobs = read_question(["experiment=own", "rehearsal=true", "launcher=slurm", "launcher.slurm.gpus=h100:8"])
-    assert "jobs: launcher.slurm.gpus=h100:1 on one node, in place of h100:8 on 1" in jobs.rehearsal_changes
+    one = "a run of a tiny model is one process, on one device"
+    assert f"processes: launcher.slurm.gpus=h100:1 in place of h100:8; {one}" in jobs.rehearsal_changes
     own = read_question(["experiment=own", "rehearsal=true", "target.peak_learning_rate=0.01"])
     assert not any("as high" in line for line in own.rehearsal_changes)
 
@@ -68,6 +69,20 @@ def test_a_cluster_gives_a_rehearsal_one_device_a_run() -> None:
     for given, kept in {"h100:8": "h100:1", "16": "1", "0": "0"}.items():
         small = read_question([*words, f"launcher.slurm.gpus={given}"])
         assert (small.launcher.slurm.gpus, small.launcher.slurm.nodes, small.parallel.processes) == (kept, 1, 1)
+        line = "processes: parallel.processes=1 in place of 16, launcher.slurm.nodes=1 in place of 2"
+        gpus = f", launcher.slurm.gpus={kept} in place of {given}" * (given != kept)
+        assert f"{line}{gpus}; a run of a tiny model is one process, on one device" in small.rehearsal_changes
+
+
+def test_train_says_what_a_rehearsal_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CPTLAW_CORPORA", raising=False)
+    words = ["experiment=dcpt-paper", "rehearsal=true", "launcher=slurm", "launcher.slurm.gpus=8", "dry_run=true"]
+    assert run(["train", *words, f"studies={tmp_path}", f"data={tmp_path}"]) == 0
+    printed = capsys.readouterr().out
+    assert "launcher.slurm.gpus=1 in place of 8; a run of a tiny model is one process" in printed
+    assert "models, from scratch: tiny-qwen2-32 for " in printed
 
 
 def test_budgets_shrink_with_the_run() -> None:
