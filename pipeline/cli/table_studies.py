@@ -14,7 +14,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.tables import cost_table
 from pipeline.show.terminal import print_items
-from pipeline.steps import STEPS, steps_between
+from pipeline.steps import STEPS, go_on, steps_between
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import Study, StudyError, study_of
 from training.corpora.documents import CorpusError
@@ -24,7 +24,9 @@ RUN_HINT = "tables.run=true runs it, and continues after a stop"
 
 
 def tables(question: Question, console: Console) -> Exit:
-    """The papers' tables from a study, beside the papers' numbers."""
+    """The papers' tables from a study, beside the papers' numbers; in a dry run the cost and jobs of the study."""
+    if question.dry_run:
+        return go_on(question, console)
     study = study_of(question)
     code = complete_study(study, question, console)
     return make_tables(study, question, console) if code == Exit.DONE else code

@@ -75,7 +75,8 @@ def run_words(
     if verb == "tables" and not keys & _STUDY_KEYS and all("=" in word for word in words):
         loaded()
         code = make_all_tables(words, console)
-        console.print("next: open tables.html in the folder of each study")
+        if "dry_run=true" not in words:
+            console.print("next: open tables.html in the folder of each study")
         return code
     question = question_of(verb, words)
     if question.model.path == IMPORTED and verb in _TRAINING:
@@ -100,7 +101,7 @@ def run_words(
         print_json({**json_of(verb, question), **({"rehearsal": True} if question.rehearsal else {})})
     if in_browser:
         _open(study_of(question), console)
-    if verb == "tables":
+    if verb == "tables" and not question.dry_run:
         console.print(f"next: open {question.studies}/{question.name}/tables.html", soft_wrap=True)
     else:
         print_next(verb, words, question, code, console)

@@ -77,7 +77,8 @@ def slurm_problems(question: Question) -> Iterator[str]:
     if slurm.nodes >= 1 and processes % slurm.nodes:
         yield f"{key}.nodes: {slurm.nodes} does not divide parallel.processes {processes}; allowed: a divisor of it"
     elif slurm.nodes >= 1 and 0 < slurm.gpu_count < processes // slurm.nodes:
-        yield f"{key}.gpus: {slurm.gpus} for {processes // slurm.nodes} processes a node; allowed: as many, or 0"
+        nodes = "" if processes % slurm.gpu_count else f", or {key}.nodes={processes // slurm.gpu_count}"
+        yield f"{key}.gpus: {slurm.gpus} for {processes // slurm.nodes} processes a node; allowed: as many, or 0{nodes}"
     if question.launcher.elsewhere and kind != "single" and not (slurm.gpus or slurm.has_gpus):
         yield f"{key}.gpus: null with parallel.kind={kind}; allowed: GPUs per node, as 8, or 0 to train on CPUs"
     if slurm.gpus is not None and not re.fullmatch(r"([A-Za-z0-9_.-]+:)?\d{1,4}", slurm.gpus):

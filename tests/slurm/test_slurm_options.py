@@ -69,7 +69,8 @@ def test_gpus_may_have_a_type_and_are_asked_for_once() -> None:
     for option in ("--gres=gpu:4", "--gpus-per-node=4", "--gpus=8"):
         with pytest.raises(ConfigError, match=rf"extra: '{option}' beside launcher.slurm.gpus 'h100:8'; allowed: one"):
             read_question([*words, f"launcher.slurm.extra=['{option}']"])
-    with pytest.raises(ConfigError, match="gpus: h100:4 for 8 processes a node; allowed: as many, or 0"):
+    allowed = r"gpus: h100:4 for 8 processes a node; allowed: as many, or 0, or launcher\.slurm\.nodes=2$"
+    with pytest.raises(ConfigError, match=allowed):
         read_question([*words, "launcher.slurm.gpus=h100:4"])
 
 

@@ -33,6 +33,17 @@ def test_the_cost_of_a_missing_study_is_printed(tmp_path: Path, capsys, monkeypa
     assert not (tmp_path / "studies").exists()
 
 
+def test_a_dry_run_prints_the_jobs_of_a_study_whose_text_is_not_there(tmp_path: Path, capsys) -> None:
+    words = ["experiment=dynamics-paper-open", "launcher=slurm", "launcher.slurm.gpus=8", "dry_run=true"]
+    for more in ([], ["tables.run=true"]):
+        assert _tables(tmp_path, *words, *more) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "the corpora are not prepared: these jobs are those of an estimate" in printed
+        assert "$ sbatch --parsable " in printed
+        assert printed.endswith(" ".join(["launcher.slurm.gpus=8", *more]))
+        assert not list(tmp_path.iterdir())
+
+
 def test_a_mistake_is_refused_before_the_first_study(tmp_path: Path, capsys) -> None:
     """Also one that the first experiment takes: planning all of them takes half a minute."""
     for word, key in (("design=active", "design.kind: 'active' with"), ("tables.papers=no", "tables.papers: 'no'")):
