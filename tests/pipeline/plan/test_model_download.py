@@ -204,6 +204,32 @@ def test_a_published_shape_is_its_base_model_in_the_hub(brought: Path, tmp_path:
     assert f"model: llama-106m: a shape without weights{allowed}" in refused(["model", "llama-106m"], capsys, 3)
 
 
+def test_without_weights_the_parameters_are_counted_all_the_same(
+    brought: Path, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    shape = tmp_path / "shape"
+    shape.mkdir()
+    shutil.copy(brought / "config.json", shape)
+    model = examine(brought, "", "")
+    counted = (
+        f"qwen2, {model.parameters:,} parameters, {model.non_embedding:,} of them non-embedding, by its config.json"
+    )
+    published = "qwen2, 1,543,714,304 parameters, 1,310,340,608 of them non-embedding, by its published shape"
+    for name, line, error in (
+        (str(shape), counted, "no *.safetensors"),
+        ("qwen2.5-1.5b", published, "neither a folder nor available from the hub"),
+        ("Qwen/Qwen2.5-1.5B", published, "neither a folder nor available from the hub"),
+    ):
+        assert run(["model", name]) == 3
+        shown = capsys.readouterr()
+        assert f"  {line} alone\n" in shown.out
+        assert error in shown.err
+    (shape / "config.json").write_text("{}")
+    assert "no *.safetensors" in refused(["model", str(shape)], capsys, 3)
+
+
 MANY, ONE_KEY = struct.pack("<Q", 2**60), struct.pack("<QQ", 0, 1)
 
 
