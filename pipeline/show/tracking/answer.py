@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 from pathlib import Path
@@ -14,7 +15,7 @@ from pipeline.show.report.loss_figures import loss_curves, ratio_curves
 from pipeline.show.report.study_page import study_page
 from pipeline.show.tracking.runs import TrackedRun, marker, mode_of, open_run
 from pipeline.study.context import Context
-from pipeline.study.folder import Study
+from pipeline.study.folder import Study, study_of
 from training.durable import read_file
 
 FILES = ("study.yaml", "plan.jsonl", "corpora.json", "points.parquet", "recommendation.json", "confirmation.json")
@@ -24,13 +25,15 @@ COLUMNS = ("domain_ratio", "corpus", "law", "recommended", "predicted", "low", "
 
 
 def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bool:
-    """Log the study's current answer to wandb, once, and return whether it was new; StudyError: a file is damaged."""
-    identity = answer_identity(study)
-    if identity is None or marker(study, identity).exists():
-        return False
+    """Log the current answer to the study's goal, once, and return whether it was new; StudyError: a file is damaged.
+
+    Of several domains it is that about the one of `study.answers`.
+    """
     domain = [f"corpora.domain={Path(study.answers).name}"] if study.answers else []
     question = question_of_study(study.folder, domain)
-    if question.goal_kind.many_domains:
+    study = dataclasses.replace(study_of(question), folder=study.folder)
+    identity = answer_identity(study)
+    if identity is None or marker(study, identity).exists() or question.goal_kind.many_domains:
         return False
     evidence = Evidence(Context(question, study))
     name = study.folder.resolve().name
@@ -44,8 +47,7 @@ def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bo
 
 def answer_identity(study: Study) -> str | None:
     """The id of the answer's wandb run, a hash of fits, recommendation and confirmation; None before the first fit."""
-    answers = study.folder / study.answers
-    files = [*sorted((answers / "fits").glob("*.json")), *(answers / name for name in FILES[-2:])]
+    files = [*_fits(study), *(study.folder / study.answer(name) for name in FILES[-2:])]
     present = [path for path in files if path.is_file()]
     digest = hashlib.blake2b(study.folder.resolve().name.encode(), digest_size=6)
     for path in present:
@@ -92,9 +94,12 @@ def _log(tracked: TrackedRun, evidence: Evidence) -> None:
         run.log({"predicted against measured": table})
     # wandb refuses an artifact whose name has other letters.
     artifact = wandb.Artifact("study-" + re.sub(r"[^A-Za-z0-9_.-]", "-", folder.resolve().name)[:100], "study")
-    answers = folder / study.answers
-    files = [*(folder / name for name in FILES[:-2]), *(answers / name for name in (*FILES[-2:], "report.html"))]
-    for path in [*files, *sorted(answers.glob("fits/*.json"))]:
+    names = [*FILES[:-2], *map(study.answer, (*FILES[-2:], "report.html"))]
+    for path in [*(folder / name for name in names), *_fits(study)]:
         if path.is_file():
-            artifact.add_file(str(path), name=str(Path(path).relative_to(folder)))
+            artifact.add_file(str(path), name=str(path.relative_to(folder)))
     run.log_artifact(artifact)
+
+
+def _fits(study: Study) -> list[Path]:
+    return sorted((study.folder / study.fitted("fits")).glob("*.json"))

@@ -68,7 +68,7 @@ def mirrored(study: Study, question: Question, first: bool = True) -> Iterator[M
 
 def track_answer(study: Study, question: Question) -> None:
     """Copy fits, answer and report of a study into a wandb run; waits tracking.wait seconds at most."""
-    _run("answer", study, question.tracking)
+    _run("answer", study, question.tracking, study.answers)
 
 
 def track_job(study: Study, question: Question, runs: list[str], exit_code: int, objective: float | None) -> None:

@@ -1,6 +1,7 @@
-"""The process that uses wandb for others: python -m pipeline.show.tracking.mirror_process TASK STUDY TRACKING [JOB].
+"""The process that uses wandb for others: python -m pipeline.show.tracking.mirror_process TASK STUDY TRACKING [OF].
 
-follow: copy the attempts that are named on stdin, until it closes. answer: fits and report. job: of a sweep.
+follow: copy the attempts that are named on stdin, until it closes. answer: fits and report, OF a folder of answers.
+job: OF a sweep.
 """
 
 import json
@@ -8,6 +9,7 @@ import queue
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import wandb
@@ -27,7 +29,7 @@ def main() -> None:
     # The training process ends this one by closing its stdin, so that the last rows are copied.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    task, folder, given, *job = sys.argv[1:]
+    task, folder, given, *of = sys.argv[1:]
     study, tracking = Study(Path(folder)), TrackingConfig(**json.loads(given))
     try:
         if task == "follow":
@@ -35,9 +37,9 @@ def main() -> None:
         elif task == "answer":
             from pipeline.show.tracking.answer import track
 
-            track(study, tracking)
+            track(replace(study, answers=of[0]), tracking)
         else:
-            _track_job(study, tracking, *json.loads(job[0]))
+            _track_job(study, tracking, *json.loads(of[0]))
     except Exception as error:
         warn(f"{reason(error)}; copy the rest with cptlaw track sync {study.folder}")
         sys.exit(1)

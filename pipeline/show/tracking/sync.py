@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from pipeline.plan.runs import by_domain
 from pipeline.question.schema import Question
 from pipeline.show.tracking.answer import track
 from pipeline.show.tracking.mirror import environment, reason, warn
 from pipeline.show.tracking.runs import Attempt, WandbCopy, attempt_identity, local_folders, marker, mode_of
-from pipeline.study.folder import Study, refuse_read_only
+from pipeline.study.folder import Study, refuse_read_only, study_of
 from training.attempt import attempts, is_live
 from training.run import Exit
 
@@ -39,11 +40,11 @@ def sync(study: Study, question: Question, console: Console) -> Exit:
             made, failed = made + completed, failed + given_up
             shown.update(f"{number} of {len(plan)} runs read, {made} attempts copied")
         try:
-            answered = track(study, tracking, "offline")
+            answered = [track(study_of(single), tracking, "offline") for single in by_domain(question)]
         except Exception as error:
-            answered, failed = False, failed + 1
+            answered, failed = [], failed + 1
             warn(f"{study.folder}: {reason(error)}")
-    answer = " and the answer" if answered else ""
+    answer = " and the answer" if any(answered) else ""
     line = functools.partial(console.print, soft_wrap=True)
     line(f"{made} attempts{answer} copied from the study's files: {study.folder / 'wandb'}")
     unsent = [path for path in local_folders(study) if not list(path.glob("*.wandb.synced"))]

@@ -1,5 +1,6 @@
 """wandb's copy of a study, read back from wandb's own files, and training that wandb cannot stop."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -20,6 +21,7 @@ import pytest
 from pipeline.cli.main import run
 from pipeline.goals.registry import question_of_study
 from pipeline.question.schema import TrackingConfig
+from pipeline.show.tracking.answer import answer_identity
 from pipeline.show.tracking.mirror import Mirror, track_answer
 from pipeline.show.tracking.rows import rows_by_attempt
 from pipeline.study.artifacts import Confirmation, Recommendation
@@ -274,6 +276,20 @@ def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_fa
     # The same answer is copied once.
     track_answer(study, question_of_study(study.folder, ["tracking.kind=wandb"]))
     assert len(stored(study)) == 1
+
+
+@pytest.mark.parametrize("changes", [{"goal": "answers/balance"}, {"answers": "answers/code"}])
+def test_another_goal_or_domain_has_an_answer_of_its_own(changeable, changes: dict[str, str]) -> None:
+    study, _ = changeable
+    other, first = dataclasses.replace(study, **changes), answer_identity(study)
+    written = Recommendation.path(other)
+    written.parent.mkdir(parents=True)
+    seen = {answer_identity(other)}
+    for binding in ("one", "another"):
+        written.write_text(Recommendation.path(study).read_text().replace('"binding": "', f'"binding": "{binding} '))
+        seen.add(answer_identity(other))
+    assert len(seen) == 3
+    assert answer_identity(study) == first
 
 
 @pytest.mark.slow
