@@ -26,6 +26,7 @@ from training.corpora.store import SCHEMA
 from training.corpora.store_writer import Tokenisation
 from training.corpora.tokenizer import (
     copy_tokenizer,
+    declared_ends,
     declared_separator,
     end_of_text_id,
     id_count,
@@ -168,6 +169,8 @@ def _preparation(
         for reader, origin, state in read:
             parts: list[object] = [SCHEMA, origin, fingerprint, float(ratio)]
             parts += [{"separator": separator}] if separator else []
+            # Without a separator the end that a directory declares is between documents.
+            parts += [declared_ends(tokenizer)] if choice.path is not None else []
             # A page of law in a general corpus leaks the validation text of law.
             parts += [json_hash([RULES, sets])] if sets else []
             store = folder / f"{reader.name}-{json_hash(parts)[:12]}"
@@ -258,9 +261,9 @@ def _tokenizer_folder(
     if choice.path is not None:
         # Copied, so that the prepared folder is self-contained.
         copy = copy_tokenizer(Path(choice.path), folder / f".tokenizer.{os.getpid()}.part")
-        fingerprint, separator = tokenizer_fingerprint(copy), declared_separator(copy)
         # Checkpoints get this folder's files, so it must declare what the directory does.
-        kept = folder / f"tokenizer-{(json_hash([fingerprint, separator]) if separator else fingerprint)[:12]}"
+        declared = [tokenizer_fingerprint(copy), declared_separator(copy), declared_ends(copy)]
+        kept = folder / f"tokenizer-{json_hash(declared)[:12]}"
         if _holds_tokenizer(kept):
             shutil.rmtree(copy)
         else:

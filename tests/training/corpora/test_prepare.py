@@ -130,6 +130,21 @@ def test_what_changed_is_done_again_and_the_rest_is_not(prepare, sources):
     assert fourth.corpora["general"].fingerprint != first.corpora["general"].fingerprint
 
 
+def test_another_end_of_text_of_the_same_tokenizer_makes_other_stores(prepare, brought):
+    """As of a base model and its chat model, which have one tokenizer.json."""
+    before = prepare()
+    file = Path(brought.path or "", "tokenizer_config.json")
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps(settings | {"eos_token": "e"}))
+    after = prepare()
+    assert after.tokenizer == before.tokenizer
+    for name in after.corpora:
+        assert decoded(after, name, "train")
+        assert after.store(name).meta.end_of_text != before.store(name).meta.end_of_text
+    file.write_text(json.dumps(settings))
+    assert prepare() == before
+
+
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
 def test_a_damaged_file_of_the_tokenizer_is_made_again(prepare, name, brought):
     for choice in (TokenizerChoice(290), brought):
