@@ -34,7 +34,7 @@ def sync(study: Study, question: Question, console: Console) -> Exit:
                 Attempt(run.name, run.role, run.model, record["attempt"])
                 for record in attempts(study.runs / run.name)
                 if not marker(study, attempt_identity(study, run.name, record)).exists()
-                and not is_live(study.runs / run.name, record)
+                and not is_live(study.runs / run.name, record, question.launcher.stale_after)
             ]
             completed, given_up = copy.sync(ended, over=True)
             made, failed = made + completed, failed + given_up

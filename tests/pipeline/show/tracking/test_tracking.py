@@ -185,6 +185,22 @@ def test_sync_makes_from_the_files_what_the_mirror_saw(tracked: Study, tmp_path:
     assert len(stored(copy)[identity].history) == len(made[identity].history)
 
 
+def test_an_attempt_of_another_host_is_copied_when_it_is_stale(tracked: Study, tmp_path: Path, capsys) -> None:
+    copy = Study(tmp_path / "small")
+    shutil.copytree(tracked.folder, copy.folder, ignore=shutil.ignore_patterns("wandb", "checkpoints"))
+    for planned in copy.read_plan():
+        record = copy.runs / planned.name / "attempts" / "001.json"
+        alive = {key: value for key, value in json.loads(record.read_text()).items() if key not in ("end", "exit_code")}
+        record.write_text(json.dumps(alive | {"host": "elsewhere"}))
+        beat = record.with_suffix(".heartbeat")
+        beat.touch()
+        os.utime(beat, (time.time() - 100, time.time() - 100))
+    assert run(["track", "sync", str(copy.folder), "launcher.stale_after=300"]) == 0
+    assert run(["track", "sync", str(copy.folder), "launcher.stale_after=90"]) == 0
+    copied = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "attempts copied from" in line]
+    assert copied == ["0", "2"]
+
+
 def test_what_was_recorded_offline_is_sent_by_sync(tracked: Study, tmp_path: Path, monkeypatch, capsys) -> None:
     copy = Study(tmp_path / "small")
     shutil.copytree(tracked.folder, copy.folder, ignore=shutil.ignore_patterns("checkpoints"))
