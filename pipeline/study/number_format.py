@@ -82,11 +82,11 @@ def coefficient(value: float) -> str:
 def quantity(count: float) -> str:
     """A count of tokens, parameters or operations, three digits and a unit.
 
-    >>> quantity(1_536_000), quantity(7e9), quantity(12)
-    ('1.54 M', '7 B', '12')
+    >>> quantity(1_536_000), quantity(7e9), quantity(12), quantity(999_999)
+    ('1.54 M', '7 B', '12', '1 M')
     """
     for size, unit in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
-        if count >= size:
+        if float(f"{count:.3g}") >= size:
             return f"{count / size:.3g}{unit}"
     return f"{count:.3g}"
 
