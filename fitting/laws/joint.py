@@ -64,6 +64,13 @@ def joint_law(law: Law, shared: tuple[str, ...], codes: list[str]) -> Law:
             blocks.append(block)
         return np.hstack(blocks)
 
+    def amplitudes(psi) -> np.ndarray:
+        sizes = np.ones(len(linear))
+        for g in range(count):
+            assert law.solving.amplitudes is not None
+            sizes[linear_at[g]] = law.solving.amplitudes(psi[nonlinear_at[g]])
+        return sizes
+
     return replace(
         law,
         parameters=(*linear, *nonlinear),
@@ -72,6 +79,7 @@ def joint_law(law: Law, shared: tuple[str, ...], codes: list[str]) -> Law:
         offset=offset,
         slopes=slopes if law.slopes is not None else None,
         cone=Cone(cone, constants=constants) if law.cone is not None else None,
+        solving=replace(law.solving, amplitudes=amplitudes if law.solving.amplitudes is not None else None),
         printed=None,
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 import fitting
 from fitting.fitted import BY_PRIOR
-from tests.fitting.synthetic import TRUE, grid, measured, scheduled
+from tests.fitting.synthetic import TRUE, grid, measured, pretrained_and_continued, scheduled
 
 PLANS = {
     "chinchilla": {"sizes": (0.2, 0.5, 1.8, 4.0), "ratios": (0.5, 0.6), "evaluations": 8, "every": 20_000},
@@ -56,6 +56,18 @@ def test_nothing_shared_is_separate_fits(law):
         assert fit.predict(of(points, corpus)) == pytest.approx(alone.predict(of(points, corpus)), rel=1e-3)
         assert fit.metrics["aicc"] == pytest.approx(alone.metrics["aicc"], rel=1e-3)
         assert fit.constants == alone.constants
+
+
+def test_columns_that_change_their_sign_are_fitted_to_several_corpora():
+    plan = pretrained_and_continued()
+    plan["r"] = np.where(plan["s1"] > 0, plan.groupby("run").ngroup() % 5 / 4, 1.0)
+    truth = {**TRUE["dynamics"], "a1": 0.1, "a2": -6.0}
+    of_corpus = {corpus: {**truth, "B": B} for corpus, B in (("a", -0.001), ("b", -0.0005))}
+    parts = [measured(plan, "dynamics-replay", of, 0.0).assign(corpus=corpus) for corpus, of in of_corpus.items()]
+    fits = fitting.fit_shared(pd.concat(parts, ignore_index=True), "dynamics-replay", ["alpha", "a2"], bootstrap=0)
+    assert {corpus: fit.params for corpus, fit in fits.items()} == {
+        corpus: pytest.approx(of, rel=1e-2) for corpus, of in of_corpus.items()
+    }
 
 
 def test_what_the_prior_decides_is_said_of_each_corpus():
