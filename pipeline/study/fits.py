@@ -187,8 +187,9 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
             rows = held_out(own, law, split_folds, schedules, shared=common, unknown=unknown, few=True)
         except PointsError:
             return None
-        judged = pd.MultiIndex.from_frame(shared_points[["run", "step"]])
-        rows = rows[pd.MultiIndex.from_frame(rows[["run", "step"]]).isin(judged)]
+        keys = ["run", "step", "corpus"]
+        judged = pd.MultiIndex.from_frame(shared_points[keys])
+        rows = rows[pd.MultiIndex.from_frame(rows[keys]).isin(judged)]
         columns = ["run", "step", "corpus", "predicted", "measured", "relative_error"]
         in_order = pd.concat([rows.loc[rows["corpus"] == corpus, columns] for corpus in together])
         return in_order.assign(law=name, split=split)

@@ -293,6 +293,17 @@ def test_all_laws_hold_out_the_same_ratios() -> None:
     assert set(points["D"][by_tokens.judged]) == {2.0}
 
 
+def test_a_law_of_both_corpora_is_judged_on_the_points_that_all_laws_admit(changeable) -> None:
+    study, question = changeable
+    mine = dataclasses.replace(question, law={"dcpt": LawConfig(40, 0.2), "transfer-open": LawConfig(5, 0.0)})
+    points = read_points(study)
+    tested = back_test(study, mine, points, schedules(study.read_plan()))
+    tested = tested[tested["split"] == "size"].merge(points[["run", "step", "corpus", "r"]])
+    lowest = tested.groupby(["law", "corpus"])["r"].min()
+    # A run at 10% general is one at 90% of the domain, where both laws are fitted.
+    assert set(lowest) == {0.25}, lowest
+
+
 def test_a_law_that_fit_read_and_the_command_does_not_is_one_line(changeable) -> None:
     study, question = changeable
     # As if an earlier `cptlaw fit` had fitted another pair of laws.
