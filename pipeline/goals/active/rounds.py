@@ -50,7 +50,7 @@ from pipeline.goals.active.stopping import agrees, encloses
 from pipeline.plan.processes import workers
 from pipeline.plan.runs import by_domain, planned_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import budget_key, candidate_steps, is_active, schedules_of_peaks
+from pipeline.question.design import budget_key, candidate_lengths, candidate_steps, is_active, schedules_of_peaks
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Recommendation, read_if_there
@@ -379,7 +379,8 @@ def _state(context: Context, known: Collection[str]) -> str:
         "runs": sorted({*known}),
         "goal": dataclasses.asdict(question.goal),
         "law": {name: dataclasses.asdict(section) for name, section in question.law.items()},
-        "design": dataclasses.asdict(question.design),
+        # Those of a large run are in a section of their own.
+        "design": dataclasses.asdict(question.design) | {"lengths": candidate_lengths(question)},
         "budget": context.once(budget),
     }
     return hashlib.blake2b(json.dumps(decided_by, sort_keys=True).encode(), digest_size=8).hexdigest()

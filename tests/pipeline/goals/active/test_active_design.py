@@ -129,6 +129,14 @@ def test_runs_for_a_large_run_are_apart_in_ratio_as_long_as_they_can_be(tmp_path
     assert all(other - one > 0.29 for one, other in itertools.pairwise(ratios))
 
 
+def test_a_length_that_is_added_for_a_large_run_is_chosen(tmp_path: Path) -> None:
+    words = ["ladder=[]", "large.tokens=1e6", "design.budget=4e13", "design.tolerance=0.001", "design.ratios=[0.3,0.5]"]
+    assert all_rounds(setting_of(tmp_path, *words, "large.lengths=[0.5]"), 8)[-1].stop == CANDIDATES
+    added = next_round(setting_of(tmp_path, *words, "large.lengths=[0.25,0.5]"))
+    assert added is not None
+    assert {run.steps for run in added.chosen} == {150}
+
+
 @pytest.mark.parametrize(("budget", "given"), [("1e14", True), ("8e12", False)])
 def test_a_large_run_begins_with_the_runs_that_are_given(tmp_path: Path, budget: str, given: bool) -> None:
     first = "large.first=[{domain_ratio: 0.9, length: 0.8}, {domain_ratio: 0.3, length: 0.25}]"
