@@ -114,23 +114,39 @@ def first_round(context: Context) -> DesignRound:
     """The runs to begin with, by the question alone.
 
     Raises:
-        ConfigError: a budget below the cheapest run, or candidates that all lack what the target has.
+        ConfigError: a budget below the runs that it needs, or candidates that all lack what the target has.
     """
     try:
         added = _round(context, Chosen([], []), None, False)
     except PointsError as error:
         keys = {"N": "ladder", "D": "large.lengths" if context.question.is_large() else "design.lengths"}
-        key = next((key for name, key in keys.items() if f"all have {name} =" in str(error)), "design")
-        raise ConfigError([f"{key}: {error}"]) from None
+        at = next((key for name, key in keys.items() if f"all have {name} =" in str(error)), "design")
+        enough = context.once(budget) >= _least_for_tokens(context)
+        raise ConfigError([f"{at}: {error}" if enough else _too_small(context)]) from None
     if not added.chosen:
-        question, least = context.question, least_cost(context)
-        if budget_key(question) == "large.budget":
-            part = question.large.budget * least / added.budget
-            allowed = f"{at_least(part)} or more, the part that the cheapest run of large.lengths costs"
-            raise ConfigError([f"large.budget: {question.large.budget:g} of the run asked about; allowed: {allowed}"])
-        allowed = f"{at_least(least)} or more, the cost of the cheapest run, or null"
-        raise ConfigError([f"design.budget: {added.budget:g} {added.unit}; allowed: {allowed}"])
+        raise ConfigError([_too_small(context)])
     return added
+
+
+def _too_small(context: Context) -> str:
+    """What the budget of a first round is at least, a line."""
+    question, key, limit = context.question, budget_key(context.question), context.once(budget)
+    least, which = least_cost(context), "the cheapest run"
+    if (of_two := _least_for_tokens(context)) > least:
+        least, which = of_two, "the cheapest run that is evaluated at a second length"
+    if key == "large.budget":
+        allowed = f"{at_least(question.large.budget * least / limit)} or more, the part that {which} costs"
+        return f"{key}: {question.large.budget:g} of the run asked about; allowed: {allowed} (large.lengths)"
+    return f"{key}: {limit:g} {context.once(unit)}; allowed: {at_least(least)} or more, the cost of {which}, or null"
+
+
+def _least_for_tokens(context: Context) -> float:
+    """Cost of the cheapest candidate with which those that cost no more differ in D, which laws need; 0: none is so."""
+    corpus, laws, section = _laws(context.question)
+    points = candidate_points(context, candidate_runs(context), {}, corpus, section, pretrained(context, ()))
+    points = points.sort_values("cost", kind="stable")
+    needed = any("D" in law.varies for law in laws) and points["D"].nunique() > 1
+    return float(points.loc[points["D"] != points["D"].iloc[0], "cost"].min()) if needed else 0.0
 
 
 def next_round(context: Context, more: bool = False, recommended: Recommended | None = None) -> DesignRound | None:
@@ -178,9 +194,8 @@ def add_confirmation_runs(context: Context) -> list[PlannedRun]:
     """Make the finished confirmation runs points for the fit, as a round of design.jsonl; returns them."""
     study = context.study
     written, chosen = read_rounds(study), chosen_runs(context)
-    known = {run.spec.hash for run in chosen.runs}
+    known, made = {run.spec.hash for run in chosen.runs}, []
     peaks = schedules_of_peaks(context.question)
-    made = []
     for run in context.plan:
         if run.role != "confirm" or run.variant or run.spec.hash in known or study.state(run) != "done":
             continue

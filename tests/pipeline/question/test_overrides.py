@@ -211,6 +211,18 @@ TOO_SMALL = {
 }
 
 
+def test_the_least_budget_that_a_refusal_names_is_accepted(tmp_path: Path, capsys) -> None:
+    """The cheapest run of a twentieth of the length is evaluated once, and laws need two lengths."""
+    words = ["plan", "experiment=own", f"studies={tmp_path}", f"data={tmp_path}", "large.tokens=1e6"]
+    words += ["corpora=installed-python"]
+    for budget in ("1e-4", "0.0149"):
+        line = refused([*words, f"large.budget={budget}"], capsys, 2)
+        assert line.startswith(f"large.budget: {float(budget):g} of the run asked about; allowed: ")
+        assert "the cheapest run that is evaluated at a second length costs (large.lengths)" in line
+        (least,) = re.findall(r"allowed: (\S+) or more", line)
+    assert run([*words, f"large.budget={least}"]) == 0
+
+
 @pytest.mark.parametrize("word", TOO_SMALL)
 def test_what_allows_no_run_is_refused_by_plan(word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["experiment=quickstart", f"studies={tmp_path}", f"data={tmp_path}", word]
