@@ -218,6 +218,8 @@ def _by_schedule(points: pd.DataFrame, schedules: Schedules):
     for schedule, parts in groups.values():
         rows = np.concatenate(parts)
         steps = step[rows].astype(int)
-        if steps.max() > len(schedule.rates) or steps.min() < 0:
-            raise PointsError(f"step {steps.max()} is beyond its run's schedule of {len(schedule.rates)} steps")
+        wrong = step[rows][(steps != step[rows]) | (steps < 0) | (steps > len(schedule.rates))]
+        if len(wrong):
+            where = f"is {'beyond' if wrong[0] > len(schedule.rates) else 'no step of'} its run's schedule"
+            raise PointsError(f"step {wrong[0]:.10g} {where} of {len(schedule.rates)} steps")
         yield schedule, rows, steps

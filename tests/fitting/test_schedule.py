@@ -67,6 +67,9 @@ def test_bad_schedules_say_what_is_wrong():
     refused("no schedule for run a", fitting.with_areas, points, {})
     with pytest.raises(fitting.PointsError, match="step 3 is beyond its run's schedule of 2 steps"):
         fitting.with_areas(points, {"a": Schedule(np.array([1e-3, 1e-3]))})
+    for step in (1.5, -1):
+        of_run = {"a": Schedule(np.array([1e-3, 1e-3]))}
+        refused(f"step {step} is no step of its run's", fitting.with_areas, points.assign(step=step), of_run)
     refused("decay = 1 is outside", fitting.areas, [1e-3], decay=1.0)
     refused("one-dimensional", fitting.areas, [[1e-3]])
 
