@@ -191,6 +191,14 @@ def short_note(runs: Sequence[PlannedRun], question: Question) -> str:
     return f"{count}, the shortest of {least.spec.steps}; they {more}"
 
 
+def budget_note(runs: Sequence[PlannedRun], question: Question) -> str:
+    """A line on a budget that limits nothing, since no run is chosen; else empty."""
+    if question.design.budget is None or is_active(question):
+        return ""
+    ways = "mixture=chosen has runs chosen" if question.goal_kind.design_question else "leave it out"
+    return f"note: design.budget={question.design.budget:g} limits nothing: all planned runs are trained; {ways}"
+
+
 def gpu_note(runs: Sequence[PlannedRun], question: Question) -> str:
     """A line on GPUs that a job asks for and does not use, on runs in fp32, or on a large model that may get no GPU."""
     launcher, processes = question.launcher, question.parallel.processes
@@ -211,7 +219,7 @@ def gpu_note(runs: Sequence[PlannedRun], question: Question) -> str:
     return f"note: no GPUs are asked for, {each}; launcher.slurm.gpus=1 asks for one, launcher.slurm.gpus=0 for none"
 
 
-NOTES = (evaluation_note, variant_note, short_note, gpu_note)
+NOTES = (evaluation_note, variant_note, short_note, budget_note, gpu_note)
 """What a plan says of its cost, each a function of runs and question."""
 
 

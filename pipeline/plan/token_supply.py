@@ -102,12 +102,12 @@ def remedies(run: PlannedRun, corpus: str, available: int, question: Question) -
     key, spec = length_key(run, question), run.spec
     # The runs for the fit are parts of target.steps.
     steps = question.target.steps if key == "target.steps" else spec.end_step
-    fewer = steps * available / demand_of(run, corpus)
+    fewer, why = steps * available / demand_of(run, corpus), ""
     if key == "target.steps" and not (question.is_large() and not question.large.confirm):
         # Runs as long confirm the answer, which may be any ratio.
-        fewer = available / question.tokens_per_step()
+        fewer, why = available / question.tokens_per_step(), f" (for {steps} steps that confirm any ratio)"
     if fewer < FEW * steps:
-        return f"{steps / max(fewer, 1 / steps):,.0f} times the text, or allow_repeats=true"
+        return f"{steps / max(fewer, 1 / steps):,.0f} times the text{why}, or allow_repeats=true"
     fewer = max(1, int(fewer))
     of_key = f"{key}={fewer}" if key.endswith(".steps") else f"some {fewer:,}{f', in {key}' if key else ''}"
     return f"more text, fewer steps ({of_key}), or allow_repeats=true"
@@ -121,7 +121,7 @@ def with_fewer_steps(words: Sequence[str], lines: Sequence[str]) -> list[str]:
     >>> with_fewer_steps(["seed=1"], ["...; give 75 times the text, or allow_repeats=true"])
     ['seed=1', 'allow_repeats=true']
     """
-    if any("times the text, or allow_repeats=true" in line for line in lines):
+    if any(" times the text" in line for line in lines):
         return [*words, "allow_repeats=true"]
     proposed: dict[str, int] = {}
     for line in lines:

@@ -217,9 +217,8 @@ def is_answered(context: Context) -> bool:
     if not rounds or not rounds[-1].more:
         return True
     answer, points = read_if_there(Recommendation, context.study), _points_of_all(context)
-    if answer is None or points is None:
-        return False
-    return bool(answer.fit_points) and are_all_fitted(answer.fit_points, points, context.question)
+    fitted = answer.fit_points if answer else None
+    return points is not None and bool(fitted) and are_all_fitted(fitted, points, context.question)
 
 
 def most_telling(context: Context) -> str:

@@ -14,7 +14,7 @@ from rich.console import Console
 from pipeline.cli.main import run
 from pipeline.goals.planning import planned_or_estimated
 from pipeline.goals.registry import goal_of, read_question
-from pipeline.plan.cost import short_note
+from pipeline.plan.cost import budget_note, short_note
 from pipeline.plan.prepared_corpora import prepare_corpora, progress_bar, sources_of
 from pipeline.plan.runs import continual_run, data_folder, estimate, grid_runs, planned_runs
 from pipeline.plan.token_supply import remedies, repeat_lines, short_ratios, supply_problems
@@ -261,7 +261,8 @@ def test_text_that_is_too_short_names_the_key_of_each_length_at_once() -> None:
     # So few steps are another question.
     with pytest.raises(ConfigError) as refused_plan:
         goal_of(question).runs(with_tokens(estimate(question), 50_000))
-    assert all("times the text, or allow_repeats=true" in line for line in refused_plan.value.lines)
+    assert all(re.search(r"times the text.*, or allow_repeats=true$", line) for line in refused_plan.value.lines)
+    assert any("times the text (for 600 steps that confirm any ratio), or" in line for line in refused_plan.value.lines)
     slow = read_question([*words, "mixture.domain_ratio=[0.5]", "variants.slow={continual: {steps: 900}}"])
     context = estimate(slow)
     lines = list(supply_problems(grid_runs(context), with_tokens(context, 400_000)))
@@ -308,6 +309,17 @@ def test_runs_of_a_few_steps_are_noted() -> None:
     assert short_note(goal_of(enough).runs(estimate(enough)), enough) == ""
     large = read_question([*words, "target.steps=13", "large.tokens=1", "large.budget=3"])
     assert short_note(goal_of(short).runs(estimate(short)), large) == ""
+
+
+def test_a_budget_that_limits_no_run_is_noted() -> None:
+    words = ["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b", "design.budget=1e14"]
+    line = "note: design.budget=1e+14 limits nothing: all planned runs are trained; "
+    for more, end in (
+        (["mixture=ratios"], "mixture=chosen has runs chosen"),
+        (["goal=compute", "goal.flops=1e15"], "leave it out"),
+    ):
+        assert budget_note([], read_question([*words, *more, "mixture.domain_ratio=[0.2,0.8]"])) == line + end
+    assert budget_note([], read_question(words)) == ""
 
 
 def test_corpora_of_the_same_text_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
