@@ -93,6 +93,14 @@ class Target:
         return learning_rates(pieces(dataclasses.replace(self.phase, steps=self.steps)), self.steps, self.rate_before)
 
 
+def ends_of_pretraining(points: pd.DataFrame) -> pd.DataFrame:
+    """The last points of each pre-training, where continual runs start; of its branches, which begin later, none."""
+    past = points[points["phase"] == "pretrain"]
+    begin = past.groupby("run")["step"].transform("min")
+    past = past[begin == begin.groupby(past["model"]).transform("min")]
+    return past[past["step"] == past.groupby("run")["step"].transform("max")]
+
+
 def find_target(question: Question, points: pd.DataFrame, model: str | None = None) -> Target:
     """A model's facts, from the measured points before its continual phase, and the length of a confirmation run.
 
@@ -105,9 +113,8 @@ def find_target(question: Question, points: pd.DataFrame, model: str | None = No
     of_model = points[points["model"] == name]
     if "variant" in of_model:
         of_model = of_model[of_model["variant"] == ""]
-    pretrained = of_model[of_model["phase"] == "pretrain"]
-    if not pretrained.empty:
-        before = pretrained[pretrained["step"] == pretrained["step"].max()]
+    before = ends_of_pretraining(of_model)
+    if not before.empty:
         rho = dict(zip(before["corpus"], before["r"]))
         rate = float(before["learning_rate"].iloc[0])
         rates = learning_rates(pieces(question.pretrain), question.pretrain.steps)

@@ -29,6 +29,7 @@ from pipeline.study.collect import with_specs
 from pipeline.study.context import Context
 from pipeline.study.fitted_points import selected
 from pipeline.study.folder import PlannedRun
+from pipeline.study.target import ends_of_pretraining
 from training.evaluation_steps import evaluation_steps
 
 UNKNOWN_LOSS = 3.0
@@ -232,8 +233,7 @@ def _loss_before(before: Before, model: str, corpus: str) -> float:
 def losses_before(points: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Model -> corpus -> loss before CPT, of the models that it is collected of."""
     points = points[points["variant"] == ""] if "variant" in points else points
-    pretrained = points[points["phase"] == "pretrain"]
-    ends = pretrained[pretrained["step"] == pretrained.groupby("run")["step"].transform("max")]
+    ends = ends_of_pretraining(points)
     starts = points[(points["phase"] == "continual") & (points["step"] == 0)]
     losses: dict[str, dict[str, float]] = {}
     for model, corpus, loss in pd.concat([starts, ends])[["model", "corpus", "loss"]].itertuples(index=False):

@@ -39,7 +39,7 @@ def _asked(draws: int = 20, wobble: float = 0.01, E: float = 500.0, **goal: Any)
     """Three pre-trained models; E is how fast the loss on code falls."""
     question = dataclasses.replace(_question(), goal=GoalConfig(**goal))
     rows = [
-        {"model": name, "N": N, "corpus": corpus, "r": float(corpus == "general"), "s1_pretrain": 2.0,
+        {"run": name, "model": name, "N": N, "corpus": corpus, "r": float(corpus == "general"), "s1_pretrain": 2.0,
          "learning_rate": 3e-4, "phase": "pretrain", "step": 1200, "D": 0.002,
          "loss": loss}
         for corpus, losses in BEFORE.items() for (name, N), loss in zip(SIZES.items(), losses)
