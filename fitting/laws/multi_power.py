@@ -45,9 +45,10 @@ def annealed(x: Columns, C: float, gamma: float, beta: float) -> np.ndarray:
     for one in {id(each): each for each in falls}.values():
         rows = np.flatnonzero([each is one for each in falls])
         since = np.maximum(area[rows, None] - one.before, 0.0)
-        # A rate of 0 has no area after it.
-        rate = C * power(np.maximum(one.rates, 1e-30), -gamma)
-        gain[rows] = -np.expm1(-beta * np.log1p(np.where(since > 0, rate * since, 0.0))) @ one.drops
+        # To a rate of 0 the whole gain comes as soon as there is an area after it.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            done = np.where(since > 0, C * one.rates**-gamma * since, 0.0)
+        gain[rows] = -np.expm1(-beta * np.log1p(done)) @ one.drops
     return gain
 
 

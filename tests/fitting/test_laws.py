@@ -8,7 +8,7 @@ import pytest
 
 import fitting
 from fitting.laws import LAWS, UNKNOWN, Law, Solving
-from fitting.schedule import ANNEALING, LAMBDA, whole_schedules
+from fitting.schedule import ANNEALING, LAMBDA, Schedule, whole_schedules
 from fitting.solver.prepare import Data, prepare_problem
 from fitting.solver.problem import Problem
 from tests.fitting.synthetic import schedules
@@ -124,6 +124,25 @@ def with_loss(name: str, noise: float) -> pd.DataFrame:
     loss = law.loss(x, TRUTH[name])
     errors = noise * np.random.default_rng(1).standard_normal(len(frame))
     return frame.assign(loss=loss * np.exp(errors))
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.02, 0.5])
+def test_the_multi_power_law_is_the_sum_of_its_paper(gamma):
+    path = 1e-3 * np.array([1.0, 0.5, 0.0, 0.5, 0.5, 0.2, 1.0, 0.1, 0.1])  # It falls to 0 and rises again.
+    params, area = {**TRUTH["multi-power"], "gamma": gamma}, np.cumsum(path) - path[0]
+    points = pd.DataFrame({"run": "a", "step": np.arange(1, len(path))})
+    whole = whole_schedules(points, {"a": Schedule(path[1:], before=path[0])})
+    L0, A, B, alpha, C, _, beta = params.values()
+
+    def gain(t: int, k: int) -> float:
+        since = area[t] - area[k - 1]
+        speed = C if not gamma else C * path[k] ** -gamma if path[k] else np.inf
+        return (path[k - 1] - path[k]) * (1 - (1 + speed * since) ** -beta) if since and path[k] < path[k - 1] else 0.0
+
+    for t in points["step"]:
+        loss = L0 + A * area[t] ** -alpha - B * sum(gain(t, k) for k in range(1, t + 1))
+        x = {"s1": area[[t]], **{name: values[[t - 1]] for name, values in whole.items()}}
+        assert LAWS["multi-power"].loss(x, params) == pytest.approx([loss])
 
 
 def test_every_law_has_true_parameters():
