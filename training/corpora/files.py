@@ -87,7 +87,7 @@ class FileReader(Reader):
                 rows = _json_rows(file, shard)
             for number, row, read in rows:
                 label = f"{file} {'line' if kind == '.txt' else 'row'} {number}"
-                row_id = name if folder and kind == ".txt" else f"{name}:{number}"
+                row_id = _id(name) if folder and kind == ".txt" else f"{_id(name)}:{number}"
                 yield Row(row_id, row, label, (passed + read) / max(shard.size, 1))
             passed += size
 
@@ -249,6 +249,11 @@ def _decompressed(file: Path, raw: BinaryIO) -> BinaryIO:
     return raw
 
 
+def _id(name: str) -> str:
+    # A '#' would end the group of documents that stay on one side of the split: all of the file.
+    return name.replace("#", "%23")
+
+
 def whole(path: str | os.PathLike[str]) -> Shard:
     """All documents below a path, as one shard. Errors as `shards_of`."""
     files = [(name, size) for name, _, size in _sized_files(path)]
@@ -348,7 +353,7 @@ def file_fingerprint(path: str | os.PathLike[str], column: str = "text", group: 
         folder = location(path).is_dir()
     digest = hashlib.blake2b(json.dumps([column, group, folder]).encode(), digest_size=16)
     for name, file in list_files(path).files:
-        digest.update(json.dumps([name, _version(file) if is_url(path) else content_hash(file)]).encode())
+        digest.update(json.dumps([_id(name), _version(file) if is_url(path) else content_hash(file)]).encode())
     return digest.hexdigest()
 
 

@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from tests.training.corpora.rows import as_lines, file_reader, read, write
 from training.corpora import files, reader
-from training.corpora.documents import CorpusError
+from training.corpora.documents import CorpusError, in_validation
 from training.corpora.files import file_fingerprint
 
 ROWS = [
@@ -115,6 +115,12 @@ def test_text_files_are_documents_in_a_folder_and_paragraphs_alone(tmp_path):
     whole = [("a.txt", "First,\nstill.\n\n \n\nSecond é."), ("b.txt", "Other.\n")]
     # A group is a column of the corpus' other files.
     assert read(tmp_path) == read(tmp_path, column="body", group="book") == whole
+
+
+def test_a_number_sign_in_the_name_of_a_file_is_no_group(tmp_path):
+    path = write(tmp_path / "c#.jsonl", as_lines({"text": f"{number}"} for number in range(200)))
+    held_out = sum(in_validation(name, 0.2) for name, _ in read(path))
+    assert 20 < held_out < 60
 
 
 def test_empty_texts_and_lines_are_passed_over_and_still_counted(tmp_path):
