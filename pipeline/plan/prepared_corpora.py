@@ -38,7 +38,9 @@ def prepare_corpora(question: Question, log: Callable[[str], object], console: C
 
 
 def text_sizes(question: Question) -> dict[str, tuple[int, bool]]:
-    """Corpus of local files -> (bytes of its text by the files' sizes, whether some are compressed, and so a guess).
+    """Corpus -> (bytes of its text by the sizes of local files, whether some are compressed, and so a guess).
+
+    Of other sources it is `max_bytes`, where that is given: they are taken to have so much.
 
     Raises:
         CorpusError: as `sources_of`.
@@ -46,6 +48,8 @@ def text_sizes(question: Question) -> dict[str, tuple[int, bool]]:
     sizes = {}
     for name, source in sources_of(question).items():
         if source.kind != "files" or is_url(source.path):
+            if source.max_bytes:
+                sizes[name] = source.max_bytes, False
             continue
         try:
             files = [(file.lower(), path.stat().st_size) for file, path in list_files(source.path).files]
@@ -66,7 +70,7 @@ def size_lines(sizes: Mapping[str, tuple[int, bool]]) -> list[str]:
     of_each = [f"{name} some {quantity(tokens)}" for name, tokens in estimated_tokens(sizes).items()]
     guessed = ", ".join(name for name, (_, guess) in sizes.items() if guess)
     guess = f"; compressed files, of {guessed}, are taken for {COMPRESSED} times their bytes, a guess" * bool(guessed)
-    line = f"tokens, estimated from file sizes at {BYTES_A_TOKEN} bytes each: {', '.join(of_each)}{guess}"
+    line = f"tokens, estimated from file sizes or max_bytes at {BYTES_A_TOKEN} bytes each: {', '.join(of_each)}{guess}"
     return [line] * bool(sizes)
 
 

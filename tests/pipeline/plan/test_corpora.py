@@ -60,7 +60,8 @@ def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path
     planned = planned_or_estimated(context_of(read_question(words)))
     (line,) = planned.sizes
     guess = "compressed files, of domain, are taken for 3 times their bytes, a guess"
-    assert line == f"tokens, estimated from file sizes at 3 bytes each: general some 3 M, domain some 90 k; {guess}"
+    start = "tokens, estimated from file sizes or max_bytes at 3 bytes each: "
+    assert line == f"{start}general some 3 M, domain some 90 k; {guess}"
     (line,) = planned.text_lines()
     start, end = line.split(" tokens, continual-")
     # Without those to validate.
@@ -69,6 +70,11 @@ def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path
     assert end.endswith(f"would read 153,600, 1.80 epochs; {fewer}")
     shorter = planned_or_estimated(context_of(read_question([*words, "corpora.sources.general.max_bytes=90000"])))
     assert "general some 30 k," in shorter.sizes[0]
+    installed = read_question(["experiment=quickstart", "target.steps=50000", "pretrain.steps=200"])
+    planned = planned_or_estimated(context_of(installed))
+    assert planned.sizes[0].endswith(": general some 4 M, code some 2.7 M")
+    assert all(line.startswith("note, estimated: corpora.sources.") for line in planned.text_lines())
+    assert len(planned.text_lines()) == 2
     repeated = planned_or_estimated(context_of(read_question([*words, "allow_repeats=true"])))
     assert "note, estimated: corpora.sources.domain: continual-" in repeated.text_lines()[0]
 
