@@ -14,12 +14,13 @@ from fitting.points import PointsError, numbers_of
 from fitting.schedule import Schedules
 from fitting.solver.lbfgs_grid import LbfgsGrid
 from fitting.solver.multi_start import VarPro
-from fitting.solver.newton import huber, refine
+from fitting.solver.newton import TOGETHER, refine
+from fitting.solver.objective import huber
 from fitting.solver.prepare import Data, Prepared, prepare_problem
 from fitting.solver.problem import DELTA, Problem
 from fitting.uncertainty.bootstrap import noise_between_seeds, resample
 from fitting.uncertainty.horizon import Reach, reach
-from fitting.uncertainty.profile import Optimum, Profile, profile
+from fitting.uncertainty.profile import Optimum, Profile, profiles
 from fitting.uncertainty.sandwich import prior_shares
 
 METHODS = {"varpro": VarPro(), "lbfgs_grid": LbfgsGrid()}
@@ -230,8 +231,11 @@ class _Estimate:
         shares = prior_shares(problem, theta, fitted)
         # Of what the prior decides a profile says nothing of the points, and takes longest.
         decided = [name for name in fitted if shares.get(name, 0.0) < BY_PRIOR]
-        each = over_cores(lambda name: profile(self.optimum, self.optimum.reader(name)), decided, workers)
-        profiled = dict(zip(decided, each, strict=True))
+        # Of few points all profiles go together; of many each is worth a process.
+        together = max(1, TOGETHER // (8 * len(problem.loss)))
+        groups = [decided[first : first + together] for first in range(0, len(decided), together)]
+        each = over_cores(lambda names: profiles(self.optimum, names), groups, workers)
+        profiled = dict(zip(decided, [one for part in each for one in part], strict=True))
         return {
             code: self._with_uncertainty(fit, corpora[code], draws, shares, profiled) for code, fit in found.items()
         }

@@ -13,7 +13,7 @@ from fitting.schedule import AREAS, DECAY, LAMBDA, Schedules, whole_schedules, w
 from fitting.uncertainty.bootstrap import with_errors
 from fitting.uncertainty.horizon import Reach, kind_of
 from fitting.uncertainty.misfit import log_errors as errors_of
-from fitting.uncertainty.profile import Optimum, Profile, profile
+from fitting.uncertainty.profile import Optimum, Profile, profiles
 from fitting.uncertainty.spread import Spread, widened
 
 SCHEMA = 3
@@ -232,7 +232,7 @@ class Fit:
         if parameter not in self.params or parameter in self.fixed:
             searched = ", ".join(name for name in self.params if name not in self.fixed)
             raise PointsError(f"{self.law} has no fitted parameter {parameter!r}; fitted are {searched}")
-        return profile(optimum, optimum.reader(parameter))
+        return profiles(optimum, [parameter])[0]
 
     def explain(self) -> str:
         """A paragraph on how well the law fits and which parameters are identified."""

@@ -130,8 +130,8 @@ class AnnealingCurve:
 
     splines: "Mapping[str, PPoly]"
 
-    def __call__(self, z: float, order: int = 0) -> dict[str, np.ndarray]:
-        """Name -> (n,) at a coordinate, or the derivatives of that order in it."""
+    def __call__(self, z: float | np.ndarray, order: int = 0) -> dict[str, np.ndarray]:
+        """Name -> (n,) at a coordinate, (places, n) at several, or the derivatives of that order in it."""
         return {name: spline(z, order) for name, spline in self.splines.items()}
 
     def part(self, rows: np.ndarray) -> "AnnealingCurve":

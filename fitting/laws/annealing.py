@@ -28,5 +28,6 @@ ANNEALING = Law(
     varies={"s1": "alpha"},
     positive=("s1",),
     basis=_basis,
+    at_once=True,
     slopes=_slopes,
 )

@@ -32,4 +32,5 @@ CHINCHILLA = Law(
     basis=_basis,
     slopes=_slopes,
     study=StudyPoints(from_step=60),
+    at_once=True,
 )

@@ -39,16 +39,17 @@ def _learnability(x: Columns, names: tuple[str, ...], weights: np.ndarray) -> tu
 
 
 def _cone(psi: np.ndarray, constants: Constants) -> np.ndarray:
-    edges = np.eye(5)
-    edges[:4, :4] = dcpt_cone(psi[:5], constants)
-    return edges
+    return _padded(dcpt_cone(psi[:5], constants), corner=1.0)
 
 
 def _cone_derivatives(psi: np.ndarray, constants: Constants) -> dict[int, np.ndarray]:
-    derivatives = dcpt_cone_derivatives(psi[:5], constants)
-    padded = np.zeros((len(derivatives), 5, 5))
-    padded[:, :4, :4] = list(derivatives.values())
-    return dict(zip(derivatives, padded, strict=True))
+    return {j: _padded(edges, corner=0.0) for j, edges in dcpt_cone_derivatives(psi[:5], constants).items()}
+
+
+def _padded(edges: np.ndarray, corner: float) -> np.ndarray:
+    padded = np.zeros((*edges.shape[:-2], 5, 5))
+    padded[..., :4, :4], padded[..., 4, 4] = edges, corner
+    return padded
 
 
 def _form(name: str) -> Law:
@@ -83,6 +84,7 @@ def _form(name: str) -> Law:
         slopes=slopes,
         cone=Cone(_cone, _cone_derivatives, dcpt_constants),
         solving=Solving(rugged=True),
+        at_once=True,
     )
 
 

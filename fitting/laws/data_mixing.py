@@ -48,6 +48,7 @@ def data_mixing(names: Iterable[str]) -> Law:
         varies={},
         basis=basis,
         slopes=slopes,
+        at_once=True,
         for_corpora=data_mixing,
     )
 

@@ -57,18 +57,20 @@ def dcpt_constants(x: Columns) -> dict[str, float]:
     return {"D_min": float(np.min(x["D"])), "r_min": float(mixed.min()) if len(mixed) else 1.0}
 
 
-def _steepest(psi: np.ndarray, constants: Constants) -> tuple[float, float]:
-    """The ratio at which the bound on C is largest, and the bound over B."""
+def _steepest(psi: np.ndarray, constants: Constants) -> tuple[np.ndarray, np.ndarray]:
+    """The ratio at which the bound on C is largest, and the bound over B, at psi (5, ...)."""
     _, beta, gamma, eta, eps = psi
-    ratios = np.array([1.0, constants.get("r_min", 1.0)])
-    bounds = eta * ratios ** (eta - 1) * (ratios + eps) ** (gamma + 1) / (gamma * constants["D_min"] ** beta)
-    return float(ratios[bounds.argmax()]), float(bounds.max())
+    r_min, scale = constants.get("r_min", 1.0), eta / (gamma * constants["D_min"] ** beta)
+    at_one, at_least = (1 + eps) ** (gamma + 1), r_min ** (eta - 1) * (r_min + eps) ** (gamma + 1)
+    return np.where(at_one >= at_least, 1.0, r_min), scale * np.maximum(at_one, at_least)
 
 
 def dcpt_cone(psi: np.ndarray, constants: Constants) -> np.ndarray:
-    """Edges (4, 4) of the coefficients for which the law falls with r."""
-    edges = np.eye(4)
-    edges[3, 2] = _steepest(psi, constants)[1]
+    """Edges (..., 4, 4) of the coefficients for which the law falls with r, at psi (5, ...)."""
+    bound = _steepest(psi, constants)[1]
+    edges = np.zeros((*bound.shape, 4, 4))
+    edges[...] = np.eye(4)
+    edges[..., 3, 2] = bound
     return edges
 
 
@@ -76,15 +78,11 @@ def dcpt_cone_derivatives(psi: np.ndarray, constants: Constants) -> dict[int, np
     """Derivatives of `dcpt_cone`, by the number of beta, gamma, eta and eps."""
     _, _, gamma, eta, eps = psi
     r, bound = _steepest(psi, constants)
-    logs = {
-        1: -np.log(constants["D_min"]),
-        2: np.log(r + eps) - 1 / gamma,
-        3: 1 / eta + np.log(r),
-        4: (gamma + 1) / (r + eps),
-    }
-    edge = np.zeros((4, 4))
-    edge[3, 2] = bound
-    return {j: edge * log for j, log in logs.items()}
+    logs = [-np.log(constants["D_min"]), np.log(r + eps) - 1 / gamma, 1 / eta + np.log(r), (gamma + 1) / (r + eps)]
+    edges = np.zeros((len(logs), *bound.shape, 4, 4))
+    for edge, log in zip(edges, logs, strict=True):
+        edge[..., 3, 2] = bound * log
+    return dict(enumerate(edges, start=1))
 
 
 LINEAR = (
@@ -113,6 +111,7 @@ DCPT = Law(
     slopes=dcpt_slopes,
     cone=Cone(dcpt_cone, dcpt_cone_derivatives, dcpt_constants),
     study=StudyPoints(from_step=60, min_ratio=0.1),
+    at_once=True,
     # From short runs it predicts that a settled model stops improving where they end (docs/results/long-runs-low).
     furthest=6.0,
 )
@@ -154,6 +153,7 @@ def _form(name: str, equation: str, of_r: str, parameters: tuple[Parameter, ...]
         varies={"N": "alpha", "D": "beta", "r": of_r},
         positive=("D",),
         study=StudyPoints(from_step=60, min_ratio=0.1),
+        at_once=True,
         **fields,
     )
 

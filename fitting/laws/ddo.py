@@ -34,4 +34,5 @@ DDO = Law(
     varies={"x": "b"},
     basis=_basis,
     offset=_offset,
+    at_once=True,
 )

@@ -151,6 +151,7 @@ def _law(
         slopes=slopes,
         solving=Solving(amplitudes=amplitudes),
         s2=AnnealingArea(rate_power),
+        at_once=amplitudes is None,
         study=study,
         on_domain=on_domain,
     )

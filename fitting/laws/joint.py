@@ -81,6 +81,7 @@ def joint_law(law: Law, shared: tuple[str, ...], codes: list[str]) -> Law:
         cone=Cone(cone, constants=constants) if law.cone is not None else None,
         solving=replace(law.solving, amplitudes=amplitudes if law.solving.amplitudes is not None else None),
         printed=None,
+        at_once=False,
     )
 
 

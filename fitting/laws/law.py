@@ -159,12 +159,14 @@ class Law:
     rho and s1_pretrain where it reads them. `offset(x, psi)` is the part without coefficient. `cone`: which
     coefficients are allowed, where not each has its own bounds. `s2`: how the law reads S2. `whole_schedule`: it also
     reads the columns area and falls, from the schedule of each point's run. `for_corpora(names)`: the law for the
-    mixture columns that points have. `solving`: how it is solved. `shared`: parameters that the losses of one model on
-    several corpora have in common, and lambda with them (`fitting.fit_shared`). `printed(params)`: the parameters of
-    the paper, where the law as printed is linear in none of them and was rewritten with an amplitude. `study`: the
-    points of a study that it is fitted to, None where no study fits it. `on_domain`: the law that a study fits in its
-    place to the domain's loss. `nearest`, `furthest`: from beyond how many times the fitted tokens it counts in an
-    average of laws that see nearer, and up to how many of laws that see farther.
+    mixture columns that points have. `solving`: how it is solved. `at_once`: whether `basis`, `slopes` and `offset`
+    also take several values of each parameter, psi (q, n), one a point, and a cone, which then has derivatives, psi (q,
+    places) for edges (places, k, m): bootstrap refits are then made together. `shared`: parameters that the losses of
+    one model on several corpora have in common, and lambda with them (`fitting.fit_shared`). `printed(params)`: the
+    parameters of the paper, where the law as printed is linear in none of them and was rewritten with an amplitude.
+    `study`: the points of a study that it is fitted to, None where no study fits it. `on_domain`: the law that a study
+    fits in its place to the domain's loss. `nearest`, `furthest`: from beyond how many times the fitted tokens it
+    counts in an average of laws that see nearer, and up to how many of laws that see farther.
     """
 
     name: str
@@ -186,6 +188,7 @@ class Law:
     printed: Callable[[Mapping[str, float]], dict[str, float]] | None = None
     study: StudyPoints | None = None
     on_domain: str = ""
+    at_once: bool = False
     nearest: float = 0.0
     furthest: float = inf
 

@@ -36,5 +36,6 @@ OPENAI = Law(
     varies={"N": "aN", "D": "aD"},
     positive=("D",),
     basis=_basis,
+    at_once=True,
     printed=_printed,
 )

@@ -78,6 +78,7 @@ def _law(
         parameters=parameters,
         columns=("D",),
         varies={"D": "beta"},
+        at_once=True,
         positive=("D",),
         basis=basis,
         slopes=slopes,

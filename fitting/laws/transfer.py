@@ -145,14 +145,21 @@ def _two_mixtures(x: Columns, psi: np.ndarray) -> np.ndarray:
     return np.column_stack([-x["s2"], shift, -x["rho"] * np.log1p(x["s1"] / x["s1_pretrain"])])
 
 
-def _log_to_power(steps: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
-    """(1 - exp(-beta steps)) / beta (n,), which is steps at beta = 0, and its derivative (n,) in beta."""
+def _log_to_power(steps: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(1 - exp(-beta steps)) / beta (n,), which is steps at beta = 0, and its derivative (n,) in beta.
+
+    `beta`: one number, or one a point.
+    """
     left = np.exp(-beta * steps)
-    if beta * steps.max(initial=0.0) < 1e-3:  # the closed form of the derivative cancels there
-        series = steps - beta * steps**2 / 2 + beta**2 * steps**3 / 6
-        return series, -(steps**2) / 2 + beta * steps**3 / 3
-    height = -np.expm1(-beta * steps) / beta
-    return height, (steps * left - height) / beta
+    close = beta * steps < 1e-3  # the closed form of the derivative cancels there
+    if not close.any():
+        height = -np.expm1(-beta * steps) / beta
+        return height, (steps * left - height) / beta
+    series = steps - beta * steps**2 / 2 + beta**2 * steps**3 / 6
+    of_series = -(steps**2) / 2 + beta * steps**3 / 3
+    divisor = np.where(beta > 0, beta, 1.0)
+    height = np.where(close, series, -np.expm1(-beta * steps) / divisor)
+    return height, np.where(close, of_series, (steps * left - height) / divisor)
 
 
 def _open(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -229,7 +236,7 @@ _FURTHEST = 3.0
 """Beyond it log(1 + E S1) goes on where shifts end (docs/performance.md, "How far do laws see?"). Those of base models
 do not all end (docs/base-model.md, "Which law holds?")."""
 
-TRANSFER = (
+_LAWS = (
     Law(
         name="transfer-anchored",
         equation=rf"L = L_{{before}} - C_2 S_2 + C {_SHIFT}\log(1+E S_1){_FURTHER}",
@@ -384,3 +391,4 @@ TRANSFER = (
         study=_STUDY,
     ),
 )
+TRANSFER = tuple(replace(law, at_once=True) for law in _LAWS)

@@ -1,28 +1,56 @@
-"""One step of a quadratic model within bounds."""
+"""Steps of quadratic models within bounds."""
 
 import numpy as np
 from scipy.linalg.lapack import dposv  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def bounded_step(hessian: np.ndarray, gradient: np.ndarray, down: np.ndarray, up: np.ndarray) -> np.ndarray | None:
-    """The minimiser of the quadratic model in down <= step <= up, but for releasing a bound once it is held.
+    """The minimiser of one quadratic model, as `bounded_steps`; None where the model has none."""
+    steps, possible = bounded_steps(hessian[None], gradient[None], down[None], up[None])
+    return steps[0] if possible[0] else None
 
-    None where the model has none. Clipping an unbounded step instead would zigzag wherever a bound is active:
+
+def bounded_steps(
+    hessians: np.ndarray, gradients: np.ndarray, down: np.ndarray, up: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The minimisers (models, p) of quadratic models in down <= step <= up, and which (models,) of them have one.
+
+    A bound is not released once it is held. Clipping an unbounded step instead would zigzag wherever a bound is active:
     coefficients are strongly correlated.
     """
-    diagonal = hessian.diagonal()
+    models, p = gradients.shape
+    diagonal = hessians.diagonal(0, 1, 2)
     scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    hessian = hessian / (scale * scale[:, None])
-    hessian.flat[:: len(scale) + 1] += 1e-12
-    gradient, down, up = gradient / scale, down * scale, up * scale
+    hessians = hessians / (scale[:, None] * scale[:, :, None])
+    hessians.reshape(models, p * p)[:, :: p + 1] += 1e-12
+    gradients, down, up = gradients / scale, down * scale, up * scale
+    held = (down >= 0) & (gradients > 0) | (up <= 0) & (gradients < 0)
+    steps, possible = np.zeros((models, p)), np.ones(models, dtype=bool)
+    for i in range(models):
+        if not held[i].any():
+            # numpy's Cholesky and solve do the same and take three times as long over so small a matrix.
+            _, found, failed = dposv(hessians[i], gradients[i])
+            if failed:
+                possible[i] = False
+            else:
+                steps[i] = -found
+    for i in np.flatnonzero((held | (steps < down) | (steps > up)).any(axis=1)):
+        step = _held_step(hessians[i], gradients[i], down[i], up[i], held[i])
+        possible[i] = step is not None
+        steps[i] = 0.0 if step is None else step
+    return steps / scale, possible
+
+
+def _held_step(
+    hessian: np.ndarray, gradient: np.ndarray, down: np.ndarray, up: np.ndarray, held: np.ndarray
+) -> np.ndarray | None:
+    """The minimiser of one quadratic model from which some bounds are held."""
     step = np.zeros(len(gradient))
-    held = (down >= 0) & (gradient > 0) | (up <= 0) & (gradient < 0)
     while not held.all():
         free = ~held
         part, rest = hessian, gradient
         if held.any():
             part, rest = hessian[free][:, free], gradient[free] + hessian[free][:, held] @ step[held]
-        # numpy's Cholesky and solve do the same and take three times as long over so small a matrix.
         _, found, failed = dposv(part, rest)
         if failed:
             return None
@@ -32,4 +60,4 @@ def bounded_step(hessian: np.ndarray, gradient: np.ndarray, down: np.ndarray, up
             break
         step = np.minimum(np.maximum(step, down), up)
         held |= outside
-    return step / scale
+    return step

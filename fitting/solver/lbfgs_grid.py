@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from fitting.points import PointsError
 from fitting.solver.multi_start import Minimum
-from fitting.solver.newton import huber
+from fitting.solver.objective import huber
 from fitting.solver.problem import Problem
 
 WIDE, HALF = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0), (-0.5, 0.0, 0.5)

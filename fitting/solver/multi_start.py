@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.laws.law import Law
-from fitting.solver.newton import refine
+from fitting.solver.newton import refine, refine_all
 from fitting.solver.prepare import Data, prepare_problem
 from fitting.solver.problem import Problem
 from fitting.solver.varpro import AGREEMENT, EXACT, lowest_candidates, starting_points
@@ -100,8 +100,8 @@ def _search(part: Problem, first_guesses: int, number: int) -> tuple[list[End], 
     rng = np.random.default_rng([first_guesses, number])
     starts, agreed = starting_points(part, rng)
     if not part.law.solving.rugged:
-        return [refine(part, theta, tolerance=1e-7) for theta in starts], agreed
-    ends = [refine(part, theta, tolerance=1e-7) for theta in starts + lowest_candidates(part, rng)]
+        return _ends(part, starts), agreed
+    ends = _ends(part, starts + lowest_candidates(part, rng))
     least = min(objective for _, objective in ends)
     return ends, sum(objective <= least * (1 + AGREE) + EXACT for _, objective in ends) >= AGREEMENT
 
@@ -110,7 +110,13 @@ def _with_prior(part: Problem, ends: list[End]) -> tuple[Problem, list[End]]:
     """The problem with its prior, and its local minima, the least first."""
     ends = _distinct(part, ends, FAR)
     part = _strengthened(part, ends[0][1])
-    return part, _distinct(part, [refine(part, theta, 1e-7) for theta, _ in ends], FAR)
+    return part, _distinct(part, _ends(part, [theta for theta, _ in ends]), FAR)
+
+
+def _ends(problem: Problem, starts: list[np.ndarray], tolerance: float = 1e-7) -> list[End]:
+    """Where descents from these lead."""
+    thetas, objectives = refine_all([problem] * len(starts), np.array(starts), tolerance)
+    return list(zip(thetas, objectives.tolist(), strict=True))
 
 
 def _distinct(problem: Problem, ends: list[End], above: float) -> list[End]:
@@ -131,9 +137,9 @@ def _distinct(problem: Problem, ends: list[End], above: float) -> list[End]:
 def _least(problem: Problem, thetas: list[np.ndarray]) -> Minimum:
     """The least minimum that descents from these reach; the prior's strength and the noise are made to agree."""
     if not problem.prior:
-        theta, objective = min((refine(problem, theta) for theta in thetas), key=lambda end: end[1])
+        theta, objective = min(_ends(problem, thetas, 1e-9), key=lambda end: end[1])
         return Minimum(problem, theta, objective)
-    theta, objective = min((refine(problem, theta, 1e-7) for theta in thetas), key=lambda end: end[1])
+    theta, objective = min(_ends(problem, thetas), key=lambda end: end[1])
     for _ in range(6):
         before = problem.prior
         problem = _strengthened(problem, objective - problem.prior_at(theta)[0])

@@ -6,44 +6,27 @@ To both Gauss-Newton matrices the second derivatives of the law are added, which
 Hessian; they are computed again wherever a step did not gain what the quadratic model predicted.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fitting.solver.bounded_step import bounded_step
-from fitting.solver.problem import DELTA, STEP, Problem
+from fitting.solver.bounded_step import bounded_steps
+from fitting.solver.derivatives import second_derivatives
+from fitting.solver.law_at import LawAt
+from fitting.solver.objective import Given, Model, Penalty, Rows, State, gauss_newton, given_of, model_at, state_at
+from fitting.solver.problem import Problem
 
 MIN_GAIN = 0.9
 """Ratio of gain to prediction below which the coefficients are refined before the step is judged."""
 TRUSTED = (0.75, 1.25)
 """Ratio of gain to prediction within which the law's second derivatives are kept."""
-LONG_STEP = 1e-4
-"""Forward differences of slopes that are differences themselves; `STEP` where they are exact."""
 ROUNDING = 1e-15
 """Relative gain that is lost in the rounding of the objective."""
+TOGETHER = 24_000
+"""Points of all problems that are solved together: of more the arrays, not numpy's calls, take the time."""
 LOOSE = 1e-6
 """Tolerance from which a descent stops at the first sign of convergence."""
-
-
-@dataclass(frozen=True)
-class Penalty:
-    """A quadratic penalty on one number: strength / 2 (value(theta) - target)^2 is added to the objective."""
-
-    value: Callable[[np.ndarray], float]
-    target: float
-    strength: float
-
-
-def huber(residuals: np.ndarray, delta: float = DELTA) -> np.ndarray:
-    """Huber loss: quadratic up to delta, linear beyond."""
-    clipped = np.clip(residuals, -delta, delta)
-    return clipped * (residuals - clipped / 2)
-
-
-def penalised(problem: Problem, theta: np.ndarray, penalty: Penalty) -> float:
-    """The objective with the penalty; infinite where a loss is not positive."""
-    return _evaluate(problem, theta, penalty).objective
 
 
 def refine(
@@ -53,155 +36,175 @@ def refine(
 
     The objective counts the problem's prior and not the penalty.
     """
-    theta, objective = _descend(problem, theta, tolerance, penalty, max_steps)
-    for _ in range(5):
-        restart = _restart(problem, theta)
-        if restart is None:
-            break
-        before = objective
-        theta, objective = _descend(problem, restart, tolerance, penalty, max_steps)
-        # It led back, as the next ones would, and a profile needs no more digits.
-        if penalty is not None and abs(objective - before) <= tolerance * before:
-            break
-    return theta, objective
+    thetas, objectives = refine_all([problem], theta[None], tolerance, [penalty], max_steps)
+    return thetas[0], float(objectives[0])
+
+
+def refine_all(
+    problems: Sequence[Problem],
+    thetas: np.ndarray,
+    tolerance: float = 1e-9,
+    penalties: Sequence[Penalty | None] | None = None,
+    max_steps: int = 500,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends (problems, p) of descents and their objectives (problems,), as `refine` for each of several problems.
+
+    They are of one law and the same points, may differ in loss, weights and prior, and all have a penalty or none. What
+    a problem ends at does not depend on the others.
+    """
+    penalties = [None] * len(problems) if penalties is None else penalties
+    ends, together = [], max(1, TOGETHER // max(len(problems[0].loss), 1))
+    for first in range(0, len(problems), together):
+        some = slice(first, first + together)
+        ends.append(_refined(problems[some], thetas[some], tolerance, penalties[some], max_steps))
+    thetas, objectives = (np.concatenate(parts) for parts in zip(*ends))
+    return thetas, objectives
+
+
+def _refined(problems: Sequence[Problem], thetas: np.ndarray, tolerance: float, penalties, max_steps: int):
+    """`refine_all` for as many problems as go together."""
+    m = thetas.shape[1] - len(problems[0].nonlinear)
+    thetas, objectives = _descend(problems, thetas, tolerance, penalties, max_steps)
+    for i in np.flatnonzero((thetas[:, :m] <= 0).any(axis=1)).tolist():
+        for _ in range(5):
+            restart = _restart(problems[i], thetas[i])
+            if restart is None:
+                break
+            before = objectives[i]
+            one = slice(i, i + 1)
+            thetas[one], objectives[one] = _descend(problems[one], restart[None], tolerance, penalties[one], max_steps)
+            # It led back, as the next ones would, and a profile needs no more digits.
+            if penalties[i] is not None and abs(objectives[i] - before) <= tolerance * before:
+                break
+    return thetas, objectives
+
+
+@dataclass(eq=False)
+class _Course(Rows):
+    """How descents go on: number of each, second derivatives (rows, p, p) and whether they are trusted and computed
+    since the last step, whether a step was refused since, damping, steps in a row that gained little, and all steps.
+    """
+
+    number: np.ndarray
+    curvature: np.ndarray
+    trusted: np.ndarray
+    fresh: np.ndarray
+    refused: np.ndarray
+    damping: np.ndarray
+    stalled: np.ndarray
+    steps: np.ndarray
+
+    @classmethod
+    def begin(cls, count: int, p: int) -> "_Course":
+        no, zeros = np.zeros(count, dtype=bool), np.zeros(count, dtype=int)
+        curvature = np.zeros((count, p, p))
+        return cls(np.arange(count), curvature, ~no, no.copy(), no.copy(), np.full(count, 1e-4), zeros, zeros.copy())
 
 
 def _descend(
-    problem: Problem, theta: np.ndarray, tolerance: float, penalty: Penalty | None, max_steps: int
-) -> tuple[np.ndarray, float]:
-    m = len(theta) - len(problem.nonlinear)
+    problems: Sequence[Problem], thetas: np.ndarray, tolerance: float, penalties: Sequence, max_steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends and objectives of descents that go on together, each at its own pace, and leave as they converge."""
+    problem, p = problems[0], thetas.shape[1]
+    m = p - len(problem.nonlinear)
     lower = np.concatenate([np.zeros(m), problem.lower])
-    state = _evaluate(problem, theta, penalty)
-    curvature, trusted = np.zeros((len(theta), len(theta))), True
-    damping, stalled = 1e-4, 0
-    for _ in range(max_steps):
-        slopes = problem.slopes(theta[m:], theta[:m], state.loss)
-        upper = np.concatenate([problem.limits(theta[m:]), problem.upper])
-        rows = np.concatenate([state.columns.T, slopes.T]) / problem.unit(state.loss)
-        gradient = rows @ state.scores
-        newton, majorant = _gauss_newton(problem, rows, state.residuals)
-        _, pull, precision = problem.prior_at(theta)
-        gradient = gradient + pull
-        newton.flat[:: len(theta) + 1] += precision
-        majorant.flat[:: len(theta) + 1] += precision
-        if penalty is not None:
-            distance, slope = penalty.value(theta) - penalty.target, gradient_of(penalty.value, theta, upper)
-            gradient = gradient + penalty.strength * distance * slope
-            newton = newton + penalty.strength * np.outer(slope, slope)
-            majorant = majorant + penalty.strength * np.outer(slope, slope)
-        before, predicted, fresh, refused = state.objective, 0.0, False, False
-        while damping < 1e8:
-            if not trusted:
-                scores = state.scores / problem.unit(state.loss)
-                curvature = second_derivatives(problem, theta, scores, state.columns, slopes)
-                curvature -= 0.0 if problem.scale else (rows * state.scores) @ rows.T
-                fresh = trusted = True
-            hessian = newton + curvature
-            damped = hessian + np.sqrt(damping) * majorant
-            damped.flat[:: len(theta) + 1] += damping * majorant.diagonal()
-            step = bounded_step(damped, gradient, lower - theta, upper - theta)
-            if step is not None:
-                trial = np.minimum(np.maximum(theta + step, lower), upper)
-                trial[:m] = np.minimum(trial[:m], problem.limits(trial[m:]))
-                step = trial - theta
-                predicted = -(gradient + hessian @ step / 2) @ step
-                if predicted <= ROUNDING * before:
-                    # Nothing that could be seen is left to gain; by old second derivatives that may be wrong.
-                    if fresh:
-                        damping = np.inf
-                        break
-                    trusted = False
-                    continue
-                trial_state = _evaluate(problem, trial, penalty)
-                if m and penalty is None and not before - trial_state.objective >= MIN_GAIN * predicted:
-                    trial, trial_state = _refine_coefficients(problem, trial, trial_state)
-                if trial_state.objective < before:
-                    theta, state = trial, trial_state
-                    # After a refusal the next step is likely refused too if the damping drops at once.
-                    damping = max(damping / (3 if refused else 30), 1e-14)
-                    break
-            if fresh:
-                damping *= 5
-                refused = True
-            trusted = fresh
-        gain = before - state.objective
-        small = gain <= tolerance * state.objective
-        stalled = stalled + 1 if small else 0
-        if (stalled >= 2 and (fresh or tolerance >= LOOSE)) or damping >= 1e8:
-            break
+    given, at = given_of(problems, penalties), problem.at(thetas[:, m:])
+    now, course = state_at(problem, given, at, thetas.copy()), _Course.begin(*thetas.shape)
+    slopes, ends, objectives = model_at(problem, given, at, now), thetas.copy(), now.objective.copy()
+    while len(course.number):
+        stale = _where(~course.trusted)
+        if stale is not None:
+            course.curvature[stale] = _curvature(problem, now.take(stale), slopes.take(stale))
+            course.fresh[stale] = course.trusted[stale] = True
+        hessian = slopes.newton + course.curvature
+        damped = hessian + np.sqrt(course.damping)[:, None, None] * slopes.majorant
+        damped.reshape(-1, p * p)[:, :: p + 1] += course.damping[:, None] * slopes.majorant.diagonal(axis1=1, axis2=2)
+        step, possible = bounded_steps(damped, slopes.gradient, lower - now.theta, slopes.upper - now.theta)
+        theta = np.minimum(np.maximum(now.theta + step, lower), slopes.upper)
+        at = problem.at(theta[:, m:])
+        theta[:, :m] = np.minimum(theta[:, :m], problem.most(at.size))
+        step = theta - now.theta
+        predicted = -((slopes.gradient + (hessian @ step[..., None])[..., 0] / 2) * step).sum(axis=1)
+        trial = state_at(problem, given, at, theta)
+        hopeful = possible & (predicted > ROUNDING * now.objective)
+        if m and penalties[0] is None:
+            poor = _where(hopeful & ~(now.objective - trial.objective >= MIN_GAIN * predicted))
+            if poor is not None:
+                refined = _refine_coefficients(problem, given.take(poor), at.take(poor), trial.take(poor))
+                trial = trial.put(poor, refined)
+        better = hopeful & (trial.objective < now.objective)
+        gain = now.objective - np.where(better, trial.objective, 0.0)
+        # Nothing that could be seen is left to gain; by old second derivatives that may be wrong.
+        ended = possible & ~hopeful & course.fresh
+        refused = ~better & ~ended & course.fresh
+        # After a refusal the next step is likely refused too if the damping drops at once.
+        lowered = np.maximum(course.damping / np.where(course.refused, 3, 30), 1e-14)
+        course.damping = np.where(better, lowered, np.where(refused, course.damping * 5, course.damping))
+        small = gain <= tolerance * trial.objective
+        course.stalled = np.where(better, np.where(small, course.stalled + 1, 0), course.stalled)
+        course.steps += better
+        ended |= better & (course.stalled >= 2) & (course.fresh | (tolerance >= LOOSE))
+        ended |= (course.damping >= 1e8) | (course.steps >= max_steps)
         # Without second derivatives a descent that zigzags seems to stall, so convergence is confirmed with them.
-        trusted = TRUSTED[0] * predicted <= gain <= TRUSTED[1] * predicted and not (small and tolerance < LOOSE)
-    return theta, state.objective if penalty is None else _evaluate(problem, theta, None).objective
+        close = (TRUSTED[0] * predicted <= gain) & (gain <= TRUSTED[1] * predicted)
+        course.trusted = np.where(better, close & ~(small & (tolerance < LOOSE)), course.fresh)
+        course.refused = ~better & (course.refused | refused)
+        course.fresh &= ~better
+        moved, onward = _where(better), _where(better & ~ended)
+        if moved is not None:
+            now = now.put(moved, trial.take(moved))
+        if onward is not None:
+            there = model_at(problem, given.take(onward), at.take(onward), now.take(onward))
+            slopes = slopes.put(onward, there)
+        if ended.any():
+            ends[course.number[ended]], objectives[course.number[ended]] = now.theta[ended], now.objective[ended]
+            left = np.flatnonzero(~ended)
+            given, now, slopes, course = given.take(left), now.take(left), slopes.take(left), course.take(left)
+    if penalties[0] is not None:
+        objectives = state_at(
+            problem, given_of(problems, [None] * len(problems)), problem.at(ends[:, m:]), ends
+        ).objective
+    return ends, objectives
 
 
-@dataclass(frozen=True, eq=False)
-class _State:
-    """Objective, loss (n,), columns (n, m), log residuals (n,), and these clipped and weighted, at one theta."""
-
-    objective: float
-    loss: np.ndarray
-    columns: np.ndarray
-    residuals: np.ndarray
-    scores: np.ndarray
+def _where(mask: np.ndarray) -> np.ndarray | slice | None:
+    """Where a mask is true, as an index without copies where it is everywhere; None where it is nowhere."""
+    return slice(None) if mask.all() else np.flatnonzero(mask) if mask.any() else None
 
 
-def _evaluate(problem: Problem, theta: np.ndarray, penalty: Penalty | None) -> _State:
-    """The state at theta; the objective is infinite where a loss is not positive."""
-    m = len(theta) - len(problem.nonlinear)
-    offset, columns = problem.columns(theta[m:])
-    loss = offset + columns @ theta[:m]
-    if not problem.has_residuals(loss):
-        return _State(np.inf, loss, columns, loss, loss)
-    residuals = problem.residuals(loss)
-    clipped = np.minimum(np.maximum(residuals, -problem.delta), problem.delta)
-    scores = problem.point_weights * clipped
-    objective = float(scores @ (residuals - clipped / 2)) + problem.prior_at(theta)[0]
-    if penalty is not None:
-        objective += penalty.strength / 2 * (penalty.value(theta) - penalty.target) ** 2
-    return _State(objective, loss, columns, residuals, scores)
-
-
-def _gauss_newton(problem: Problem, rows: np.ndarray, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The Gauss-Newton Hessian (p, p) of the Huber loss, and that of the quadratic above it; rows (p, n)."""
-    size = np.abs(residuals)
-    close = problem.point_weights * (size <= problem.delta)
-    beyond = problem.point_weights * problem.delta / np.maximum(size, problem.delta) - close
-    newton = (rows * close) @ rows.T
-    return newton, newton + (rows * beyond) @ rows.T
-
-
-def _refine_coefficients(problem: Problem, theta: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
+def _refine_coefficients(problem: Problem, given: Given, at: LawAt, there: State) -> State:
     """A few steps in the coefficients alone: along a curved direction a joint step leaves them behind."""
-    m = state.columns.shape[1]
-    for _ in range(3 if np.isfinite(state.objective) else 0):
-        rows = state.columns.T / problem.unit(state.loss)
-        newton, majorant = _gauss_newton(problem, rows, state.residuals)
-        _, pull, precision = problem.prior_at(theta)
-        hessian = 0.9 * newton + 0.1 * majorant
-        hessian.flat[:: m + 1] += precision[:m]
-        limits = problem.limits(theta[m:])
-        step = bounded_step(hessian, rows @ state.scores + pull[:m], -theta[:m], limits - theta[:m])
-        if step is None:
+    m = at.rows.shape[-2]
+    limits, going = problem.most(at.size), _where(np.isfinite(there.objective))
+    for _ in range(3):
+        if going is None:
             break
-        trial = np.concatenate([np.clip(theta[:m] + step, 0.0, limits), theta[m:]])
-        trial_state = _evaluate(problem, trial, None)
-        if not trial_state.objective < state.objective:
+        some, own, law = there.take(going), given.take(going), at.take(going)
+        rows = law.rows / (problem.scale or some.loss[:, None])
+        newton, majorant = gauss_newton(problem, own, rows, some.residuals)
+        hessian, pull = 0.9 * newton + 0.1 * majorant, own.precision * (some.theta - own.mean)
+        hessian.reshape(-1, m * m)[:, :: m + 1] += own.precision[:, :m]
+        gradient = (rows @ some.scores[..., None])[..., 0] + pull[:, :m]
+        u = some.theta[:, :m]
+        step, possible = bounded_steps(hessian, gradient, -u, limits[going] - u)
+        theta = some.theta.copy()
+        theta[:, :m] = np.minimum(np.maximum(u + step, 0.0), limits[going])
+        trial = state_at(problem, own, law, theta)
+        better = _where(possible & (trial.objective < some.objective))
+        if better is None:
             break
-        theta, state = trial, trial_state
-    return theta, state
+        going = better if isinstance(going, slice) else going[better]
+        there = there.put(going, trial.take(better))
+    return there
 
 
-def gradient_of(value: Callable[[np.ndarray], float], theta: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """Derivative (p,) of a number in theta, by differences within upper bounds of all or of its last coordinates."""
-    center, slope = value(theta), np.empty(len(theta))
-    upper = np.concatenate([np.full(len(theta) - len(upper), np.inf), upper])
-    for j in range(len(theta)):
-        step = STEP * max(1.0, abs(theta[j]))
-        step = step if theta[j] + step <= upper[j] else -step
-        moved = theta.copy()
-        moved[j] += step
-        slope[j] = (value(moved) - center) / step
-    return slope
+def _curvature(problem: Problem, there: State, slopes: Model) -> np.ndarray:
+    """What the second derivatives of the law add to the Hessians (rows, p, p)."""
+    pulls = there.scores / (problem.scale or there.loss)
+    found = second_derivatives(problem, there.theta, pulls, slopes.pulled)
+    if not problem.scale:
+        found -= (slopes.rows * there.scores[:, None]) @ slopes.rows.swapaxes(-1, -2)
+    return found
 
 
 def _restart(problem: Problem, theta: np.ndarray) -> np.ndarray | None:
@@ -212,9 +215,10 @@ def _restart(problem: Problem, theta: np.ndarray) -> np.ndarray | None:
     m = len(theta) - len(problem.nonlinear)
     if np.all(theta[:m] > 0):
         return None
-    state = _evaluate(problem, theta, None)
-    scores = state.scores / problem.unit(state.loss)
-    inactive = np.flatnonzero(~problem.slopes(theta[m:], theta[:m], state.loss).any(axis=0))
+    at = problem.at(theta[None, m:])
+    state = state_at(problem, given_of([problem], [None]), at, theta[None])
+    scores = (state.scores / problem.unit(state.loss))[0]
+    inactive = np.flatnonzero(~problem.slope_rows(at, theta[None, :m], state.loss)[0].any(axis=1))
     for j in inactive:
         for z in np.linspace(problem.lower[j], problem.upper[j], 9):
             moved = theta.copy()
@@ -223,28 +227,3 @@ def _restart(problem: Problem, theta: np.ndarray) -> np.ndarray | None:
             if np.any(gradient[theta[:m] == 0] < -1e-6 * np.abs(scores).sum()):
                 return moved
     return None
-
-
-def second_derivatives(
-    problem: Problem, theta: np.ndarray, scores: np.ndarray, columns: np.ndarray, slopes: np.ndarray
-) -> np.ndarray:
-    """Second derivatives (p, p) of sum_i scores_i loss_i in theta, the scores (n,) held.
-
-    `columns` (n, m) and `slopes` (n, q) are the loss's derivatives at theta. The loss is linear in the amounts, so one
-    difference in each nonlinear coordinate gives all.
-    """
-    m = columns.shape[1]
-    u, z = theta[:m], theta[m:]
-    center = np.concatenate([scores @ columns, scores @ slopes])
-    length = STEP if problem.law.slopes is not None else LONG_STEP
-    result = np.zeros((len(theta), len(theta)))
-    for j in range(len(z)):
-        step = length if z[j] + length <= problem.upper[j] else -length
-        moved = z.copy()
-        moved[j] += step
-        offset, moved_columns = problem.columns(moved)
-        moved_slopes = problem.slopes(moved, u, offset + moved_columns @ u)
-        result[m + j] = (np.concatenate([scores @ moved_columns, scores @ moved_slopes]) - center) / step
-    result[:m, m:] = result[m:, :m].T
-    result[m:, m:] = (result[m:, m:] + result[m:, m:].T) / 2
-    return result

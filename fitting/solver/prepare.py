@@ -22,8 +22,8 @@ from fitting.points import (
     with_one_mixture,
     with_value,
 )
-from fitting.schedule import ANNEALING, Schedules, annealing_curve, whole_schedules, with_areas
-from fitting.solver.problem import DELTA, Problem, check_fixed
+from fitting.schedule import ANNEALING, LAMBDA, Schedules, annealing_curve, whole_schedules, with_areas
+from fitting.solver.problem import DELTA, Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ def prepare_problem(points: pd.DataFrame, law: str | Law, data: Data) -> Prepare
     annealing = [name for name in ANNEALING if name in chosen.columns]
     reads_s2 = schedules is not None and any(name != "s2_pretrain" for name in annealing)
     held_lambda = fix.get("lambda") if reads_s2 else None
-    check_fixed(chosen, fix, has_lambda=reads_s2)
+    _check_fixed(chosen, fix, has_lambda=reads_s2)
     curve = None
     if schedules is not None and "s1_root" in chosen.columns:
         points = points.assign(s1_root=with_areas(points, schedules)["s1_root"])
@@ -154,3 +154,20 @@ def _weights(points: pd.DataFrame, weights: np.ndarray | str | None) -> np.ndarr
     if given.shape != (len(points),) or not np.isfinite(given).all() or (given < 0).any():
         raise PointsError(f"point_weights must be {len(points)} finite numbers, none negative: one a point")
     return given
+
+
+def _check_fixed(law: Law, fixed: Mapping[str, float], has_lambda: bool) -> None:
+    """Raise PointsError for a parameter that the law does not have or cannot fix, or a value out of its bounds."""
+    parameters = {p.name: p for p in law.parameters} | ({LAMBDA.name: LAMBDA} if has_lambda else {})
+    for name, value in fixed.items():
+        if name not in parameters:
+            raise PointsError(f"fix: {law.name} has no parameter {name!r}; it has {', '.join(parameters)}")
+        p = parameters[name]
+        if not (np.isfinite(value) and p.low <= value <= p.high):
+            raise PointsError(f"fix: {name} = {value:g} is outside {p.low:g} to {p.high:g}, the bounds of {law.name}")
+        if p.linear and law.cone is not None:
+            j = [q.name for q in law.linear].index(name)
+            others = np.delete(law.cone.edges(law.middle, law.constants({"D": np.ones(1), "r": np.ones(1)})), j, axis=1)
+            if others[j].any():
+                tied = "its lower bound depends on another coefficient"
+                raise PointsError(f"fix: {name} of {law.name} cannot be fixed: {tied}")

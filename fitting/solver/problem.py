@@ -6,7 +6,7 @@ decades); z are the coordinates of the free nonlinear parameters (and of lambda,
 known). Parameters given in `fixed` are in neither.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -14,8 +14,8 @@ from math import inf
 import numpy as np
 
 from fitting.laws.law import Law, Parameter
-from fitting.points import PointsError
 from fitting.schedule import LAMBDA, AnnealingCurve
+from fitting.solver.law_at import LawAt, together
 
 STEP = 1e-6
 """Forward differences in z: the coordinates are of order one, so this balances truncation and rounding."""
@@ -118,7 +118,8 @@ class Problem:
         return np.array([*widths, *(-self.law.linear[j].low for j in self._mirrored)])[self._kept]
 
     @cached_property
-    def _prior_mean_and_precision(self) -> tuple[np.ndarray, np.ndarray]:
+    def mean_and_precision(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and precision (p,) of the prior, in units of the objective."""
         ranges = [(self.law.s2.lambda_prior if p is LAMBDA else p.prior) or p.start for p in self.nonlinear]
         priors = [[p.coordinate(end) for end in ends] for p, ends in zip(self.nonlinear, ranges)]
         priors = np.array(priors).reshape(-1, 2)
@@ -127,8 +128,22 @@ class Problem:
         return mean, self.prior / np.concatenate([amounts, np.ptp(priors, axis=1)]) ** 2
 
     @cached_property
+    def _scales(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Masks (q,) of the coordinates that are logarithms, and of lambda's, None without one."""
+        logs, memories = (np.array([p.scale == scale for p in self.nonlinear], bool) for scale in ("log", "memory"))
+        return logs, memories if memories.any() else None
+
+    @cached_property
     def _last(self) -> list:
         return []
+
+    @cached_property
+    def _repeated(self) -> list:
+        return []
+
+    @cached_property
+    def _known_pairs(self) -> dict[tuple, tuple[np.ndarray, np.ndarray]]:
+        return {}
 
     @property
     def n_free(self) -> int:
@@ -138,7 +153,7 @@ class Problem:
 
     def prior_at(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """What the prior adds to the objective at theta, its gradient (p,), and the diagonal (p,) of its Hessian."""
-        mean, precision = self._prior_mean_and_precision
+        mean, precision = self.mean_and_precision
         gradient = precision * (theta - mean)
         return float(gradient @ (theta - mean)) / 2, gradient, precision
 
@@ -148,7 +163,7 @@ class Problem:
 
     def has_residuals(self, at: np.ndarray) -> bool:
         """Whether the residuals of the loss `at` are finite."""
-        return bool(np.all(at > 0)) if not self.scale else bool(np.isfinite(at).all())
+        return bool((at > 0).all()) if not self.scale else bool(np.isfinite(at).all())
 
     def unit(self, at: np.ndarray) -> np.ndarray | float:
         """What a small change of the loss `at` is divided by to be a change of the residual."""
@@ -156,7 +171,15 @@ class Problem:
 
     def limits(self, z: np.ndarray) -> np.ndarray:
         """The most (m,) that each amount may be at z."""
-        return self._widths if np.isinf(self._widths).all() else self._widths * self.sizes(z)
+        return self.most(self.at(z).size) if self._bounded else self._widths
+
+    def most(self, size: np.ndarray) -> np.ndarray:
+        """The most (..., m) that each amount may be where columns have this size (..., m)."""
+        return self._widths * size
+
+    @cached_property
+    def _bounded(self) -> bool:
+        return not np.isinf(self._widths).all()
 
     def part(self, rows: np.ndarray) -> "Problem":
         """The same problem on some of its points."""
@@ -176,181 +199,201 @@ class Problem:
     def rescaled(self, theta: np.ndarray, other: "Problem") -> np.ndarray:
         """The theta of this problem that stands for the parameters which `theta` stands for in the other."""
         m = len(theta) - len(self.nonlinear)
-        z = theta[m:]
-        return np.concatenate([theta[:m] / other._scaled(z).size * self._scaled(z).size, z])
+        return np.concatenate([theta[:m] / other.sizes(theta[m:]) * self.sizes(theta[m:]), theta[m:]])
 
     def values(self, z: np.ndarray) -> np.ndarray:
-        """Values of all nonlinear parameters of the law at coordinates z, and of lambda."""
-        values = np.array([p.value(c) for p, c in zip(self.nonlinear, z.tolist(), strict=True)])
+        """Values (..., q) of all nonlinear parameters of the law at coordinates z (..., q), and of lambda."""
+        logs, memories = self._scales
+        values = np.where(logs, np.exp(np.where(logs, z, 0.0)), z)
+        if memories is not None:
+            values = np.where(memories, 1.0 - np.exp(-z), values)
         if not self.fixed:
             return values
-        psi = np.array([self.fixed.get(p.name, np.nan) for p in self.law.nonlinear])
         count = int(self._free.sum())
-        psi[self._free] = values[:count]
-        return np.concatenate([psi, values[count:]])
+        psi = np.empty((*z.shape[:-1], len(self._free)))
+        psi[...] = [self.fixed.get(p.name, np.nan) for p in self.law.nonlinear]
+        psi[..., self._free] = values[..., :count]
+        return np.concatenate([psi, values[..., count:]], axis=-1)
 
     def columns(self, z: np.ndarray) -> tuple[np.ndarray | float, np.ndarray]:
         """The offset and the (n, m) matrix of scaled generator columns at z: loss = offset + columns @ u."""
-        scaled = self._scaled(z)
-        return scaled.offset, scaled.columns
+        return self.at(z).offset, self.at(z).rows.T
+
+    def sizes(self, z: np.ndarray) -> np.ndarray:
+        """Root mean square (m,) of each generator's column at z: an amount divided by it is a coefficient."""
+        return self.at(z).size
+
+    def at(self, z: np.ndarray) -> LawAt:
+        """The law at coordinates z (q,), or at several places, z (places, q)."""
+        if z.ndim > 1:
+            return self._at_several(z) if len(z) > 1 else self.at(z[0]).as_several()
+        # The solvers need the value and then the slopes at one z.
+        if not self._last or self._last[0] != z.tobytes():
+            x, psi = self._columns_at(z), self.values(z)[: len(self.law.nonlinear)]
+            self._last[:] = [z.tobytes(), self._scaled(z, psi, self.law.basis(x, psi), self.law.offset(x, psi))]
+        return self._last[1]
+
+    def _at_several(self, z: np.ndarray) -> LawAt:
+        if not self.law.at_once:
+            return together([self.at(one) for one in z])
+        x, psi = self._columns_at(z), self.values(z)[:, : len(self.law.nonlinear)]
+        of_points = np.repeat(psi.T, len(self.loss), axis=1)
+        basis, offset = self.law.basis(x, of_points), self.law.offset(x, of_points)
+        offset = np.reshape(offset, (len(z), -1)) if isinstance(offset, np.ndarray) else offset
+        return self._scaled(z, psi, basis.reshape(len(z), len(self.loss), -1), offset)
+
+    def _columns_at(self, z: np.ndarray) -> dict[str, np.ndarray]:
+        """The columns of the points, and those that follow from lambda; at several places one after the other."""
+        x, times = self.x, 1 if z.ndim == 1 else len(z)
+        if times > 1:
+            if not self._repeated or self._repeated[0] < times:
+                self._repeated[:] = [times, {name: np.tile(values, times) for name, values in x.items()}]
+            x = {name: values[: times * len(self.loss)] for name, values in self._repeated[1].items()}
+        if self.curve is None:
+            return x
+        return {**x, **{name: column.ravel() for name, column in self.curve(z[..., -1]).items()}}
 
     def _cone(self, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Generators (k, m) of the coefficients that are searched, and the coefficients (k,) that are fixed."""
-        cone = self.law.generators(psi, self.constants)
+        """Generators (..., k, m) of the coefficients that are searched, and the coefficients (..., k) that are fixed.
+
+        What does not depend on psi (..., q) is given once.
+        """
+        cone = self.law.generators(psi.T, self.constants)
         if not self.fixed:
             return cone, self._origin
         held = self._origin.copy()
         held[self._held] = self._held_values
         if self.law.cone is not None:
-            held = cone[:, self._held] @ self._held_values
-        return cone[:, self._kept], held
+            held = cone[..., self._held] @ self._held_values
+        return cone[..., self._kept], held
 
-    def _scaled(self, z: np.ndarray) -> "_Scaled":
-        # The solvers need the value and then the slopes at one z.
-        if self._last and self._last[0] == z.tobytes():
-            return self._last[1]
-        scaled = self._compute_scaled(z)
-        self._last[:] = [z.tobytes(), scaled]
-        return scaled
-
-    def _compute_scaled(self, z: np.ndarray) -> "_Scaled":
-        x, psi = self.x, self.values(z)
-        if self.curve is not None:
-            x, psi = {**x, **self.curve(z[-1])}, psi[:-1]
-        basis = self.law.basis(x, psi)
+    def _scaled(self, z: np.ndarray, psi: np.ndarray, basis: np.ndarray, offset: np.ndarray | float) -> LawAt:
         cone, held = self._cone(psi)
-        rows = cone.T @ basis.T
-        size = np.sqrt(np.einsum("mn,mn->m", rows, rows) / len(basis))
-        size = np.where(size > 0, size, 1.0)
-        rows /= size[:, None]
-        offset = self.law.offset(x, psi) + (basis @ held if held.any() else 0.0)
-        return _Scaled(psi, x, basis, cone, held, offset, rows.T, size)
+        rows = cone.swapaxes(-1, -2) @ basis.swapaxes(-1, -2)
+        size = np.sqrt(np.einsum("...n,...n->...", rows, rows) / basis.shape[-2])
+        size[size == 0] = 1.0
+        rows /= size[..., None]
+        if held.any():
+            offset = offset + (basis @ held[..., None])[..., 0]
+        return LawAt(z, psi, basis, cone, held, offset, rows, size)
 
-    def sizes(self, z: np.ndarray) -> np.ndarray:
-        """Root mean square (m,) of each generator's column at z: an amount divided by it is a coefficient."""
-        return self._scaled(z).size
-
-    def slopes(self, z: np.ndarray, u: np.ndarray, at: np.ndarray, scaled: bool = True) -> np.ndarray:
-        """Derivatives (n, q) of the loss in z; `at` is the loss at (u, z).
+    def slopes(self, z: np.ndarray, u: np.ndarray, loss: np.ndarray, scaled: bool = True) -> np.ndarray:
+        """Derivatives (n, q) of the loss in z; `loss` is that at (u, z).
 
         With the amounts u held, or with the coefficients held where `scaled` is false.
         """
-        exact = self._analytic(z, u, scaled) if self.law.slopes is not None else np.empty((0, len(at)))
-        if len(exact) == len(z):
-            return exact.T
-        slopes = np.concatenate([exact, np.empty((len(z) - len(exact), len(at)))])
-        for j in range(len(exact), len(z)):
-            step = STEP if z[j] + STEP <= self.upper[j] else -STEP
-            moved = z.copy()
-            moved[j] += step
-            there = self._scaled(moved)
-            amounts = u if scaled else u / self.sizes(z) * there.size
-            slopes[j] = (there.offset + there.columns @ amounts - at) / step
-        return slopes.T
+        return self.slope_rows(self.at(z), u, loss, scaled).T
 
-    def _analytic(self, z: np.ndarray, u: np.ndarray, scaled: bool) -> np.ndarray:
-        """Rows (q, n) of `slopes` from the slopes of the law, without lambda's where the law has no slope in s2."""
-        at = self._scaled(z)
-        amounts = u / at.size
-        coefficients = at.cone @ amounts + at.held
-        row_of = self._row
-        assert self.law.slopes is not None
-        law_slopes = self.law.slopes(at.x, at.psi, at.basis)
-        each = [(k, row_of[j], part) for (k, j), part in law_slopes.items() if j in row_of]
-        if self.curve is not None:
-            areas = self.curve(z[-1], 1)
-            each += [(k, len(row_of), part * areas[j]) for (k, j), part in law_slopes.items() if j in areas]
-        pairs = [(k, row) for k, row, _ in each]
-        count = max([len(row_of) - 1, *(row for _, row in pairs)]) + 1
-        parts = np.array([part for _, _, part in each]).reshape(-1, len(at.basis))
-        of_parts, of_basis = np.zeros((count, len(pairs))), np.zeros((count, len(at.cone)))
-        for i, (k, row) in enumerate(pairs):
-            of_parts[row, i] = coefficients[k]
-        of_cone = {row_of[j]: parts for j, parts in self._cone_derivatives(at.psi, list(row_of)).items()}
-        for row, (edges, held) in of_cone.items():
-            of_basis[row] = edges @ amounts + held
+    def slope_rows(
+        self, at: LawAt, u: np.ndarray, loss: np.ndarray, scaled: bool = True, pulls: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Derivatives (q, n) of the loss in z, or (places, q, n), as `slopes`.
+
+        With `pulls` (n,), or (places, n), the sum over the points of their product with these.
+        """
+        z = at.z
+        if at.one is not None:
+            return self.slope_rows(at.one, u[0], loss[0], scaled, None if pulls is None else pulls[0])[None]
+        if z.ndim > 1 and not self.law.at_once:
+            each = zip(z, u, loss, [None] * len(z) if pulls is None else pulls, strict=True)
+            return np.array([self.slope_rows(self.at(z), u, loss, scaled, pulls) for z, u, loss, pulls in each])
+        exact = None if self.law.slopes is None else self._analytic(at, u, scaled, pulls)
+        known = 0 if exact is None else exact.shape[z.ndim - 1]
+        if exact is not None and known == z.shape[-1]:
+            return exact
+        slopes = [] if exact is None else [*np.moveaxis(exact, z.ndim - 1, 0)]
+        for j in range(known, z.shape[-1]):
+            step = np.where(z[..., j] + STEP <= self.upper[j], STEP, -STEP)
+            moved = z.copy()
+            moved[..., j] += step
+            there = self.at(moved)
+            amounts = u if scaled else u / at.size * there.size
+            slope = (there.loss(amounts) - loss) / step[..., None]
+            slopes.append(slope if pulls is None else (slope * pulls).sum(axis=-1))
+        return np.stack(slopes, axis=z.ndim - 1) if slopes else np.zeros((*z.shape, *loss.shape[z.ndim - 1 :]))
+
+    def _analytic(self, at: LawAt, u: np.ndarray, scaled: bool, pulls: np.ndarray | None) -> np.ndarray:
+        """`slope_rows` from the slopes of the law, without lambda's where the law has no slope in s2."""
+        amounts, count = u / at.size, len(self._row)
+        coefficients = (at.cone @ amounts[..., None])[..., 0] + at.held
+        law_slopes = self._law_slopes(at)
+        numbers, scatter = self._pairs(tuple(law_slopes))
+        parts = np.array(list(law_slopes.values())).reshape(len(numbers), *at.basis.shape[:-1])
+        parts, basis = (parts.swapaxes(0, 1) if parts.ndim == 3 else parts), at.basis.swapaxes(-1, -2)
+        of_parts = scatter * coefficients[..., None, numbers]
+        of_basis = np.zeros((*at.z.shape[:-1], len(scatter), at.basis.shape[-1]))
+        tied, edges, held = self._cone_derivatives(at.psi)
+        if tied:
+            of_basis[..., tied, :] = (edges @ amounts[..., None, :, None])[..., 0] + held
         if scaled:
             # Columns are scaled to one: as their size grows, the coefficient of an amount falls.
-            growth = np.zeros((count, len(u)))
-            parts_columns = parts @ at.columns
-            for i, (k, row) in enumerate(pairs):
-                growth[row] += at.cone[k] * parts_columns[i]
-            if of_cone:
-                basis_columns = at.basis.T @ at.columns
-                for row, (edges, _) in of_cone.items():
-                    growth[row] += np.einsum("km,km->m", edges, basis_columns)
-            of_basis -= (growth * (amounts / at.size / len(at.basis))) @ at.cone.T
-        of_values = np.ones(count)  # the slopes of the areas are in lambda's coordinate already
-        of_values[: len(row_of)] = [p.derivative(v) for p, v in zip(self.nonlinear, at.psi[list(row_of)], strict=False)]
-        return (of_parts @ parts + of_basis @ at.basis.T) * of_values[:, None]
+            growth = scatter @ (at.cone[..., numbers, :] * (parts @ at.rows.swapaxes(-1, -2)))
+            if tied:
+                growth[..., tied, :] += (edges * (basis @ at.rows.swapaxes(-1, -2))[..., None, :, :]).sum(axis=-2)
+            of_basis -= (growth * (amounts / at.size / len(self.loss))[..., None, :]) @ at.cone.swapaxes(-1, -2)
+        of_values = np.ones(of_basis.shape[:-1])  # the slopes of the areas are in lambda's coordinate already
+        logs, memories = self._scales
+        of_values[..., :count] = np.where(logs[:count], at.psi[..., self._free], 1.0)
+        if memories is not None:
+            of_values[..., :count] -= np.where(memories[:count], at.psi[..., self._free], 0.0)
+        if pulls is None:
+            return (of_parts @ parts + of_basis @ basis) * of_values[..., None]
+        pulled = of_parts @ (parts @ pulls[..., None]) + of_basis @ (basis @ pulls[..., None])
+        return pulled[..., 0] * of_values
 
-    def _cone_derivatives(self, psi: np.ndarray, free: list[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """Derivatives of `_cone` in the free psi, without those that are zero."""
-        if self.law.cone is None:
-            return {}
-        if self.law.cone.derivatives is not None:
-            kept, held, values = self._kept, self._held, self._held_values
-            exact = self.law.cone.derivatives(psi, self.constants)
-            return {j: (exact[j][:, kept], exact[j][:, held] @ values) for j in free if j in exact}
-        derivatives = {}
-        for j in free:
-            step = np.zeros(len(psi))
-            step[j] = STEP * max(1.0, abs(psi[j]))
-            above, below = self._cone(psi + step), self._cone(psi - step)
-            derivative = tuple((up - down) / (2 * step[j]) for up, down in zip(above, below, strict=True))
-            if derivative[0].any() or derivative[1].any():
-                derivatives[j] = derivative
-        return derivatives
+    def _law_slopes(self, at: LawAt) -> Mapping[tuple[int, int], np.ndarray]:
+        """(column of the basis, number of a searched parameter) -> derivative of the law, lambda's the last."""
+        assert self.law.slopes is not None
+        psi = at.psi if at.psi.ndim == 1 else np.repeat(at.psi.T, len(self.loss), axis=1)
+        slopes = self.law.slopes(self._columns_at(at.z), psi, at.basis.reshape(-1, at.basis.shape[-1]))
+        searched = {(k, self._row[j]): part for (k, j), part in slopes.items() if j in self._row}
+        if self.curve is not None:
+            areas, last = self.curve(at.z[..., -1], 1), len(self._row)
+            for (k, j), part in slopes.items():
+                if j in areas:
+                    searched[k, last] = part * areas[j].ravel() + searched.get((k, last), 0.0)
+        return searched
 
-    def reader(self, name: str) -> Callable[[np.ndarray], float]:
-        """theta -> the value of one parameter."""
-        m = len(self._kept)
-        for j, p in enumerate(self.nonlinear):
-            if p.name == name:
-                return lambda theta: p.value(theta[m + j])
-        row = [p.name for p in self.law.linear].index(name)
+    def _pairs(self, pairs: tuple[tuple[int, int], ...]) -> tuple[np.ndarray, np.ndarray]:
+        """The columns of the basis in these pairs, and a matrix (q, pairs) that is 1 at the parameter of each."""
+        if pairs not in self._known_pairs:
+            scatter = np.zeros((max([len(self._row) - 1, *(row for _, row in pairs)]) + 1, len(pairs)))
+            scatter[[row for _, row in pairs], np.arange(len(pairs))] = 1.0
+            self._known_pairs[pairs] = np.array([k for k, _ in pairs], dtype=int), scatter
+        return self._known_pairs[pairs]
 
-        def coefficient(theta: np.ndarray) -> float:
-            scaled = self._scaled(theta[m:])
-            return float(scaled.cone[row] @ (theta[:m] / scaled.size) + scaled.held[row])
+    def _cone_derivatives(self, psi: np.ndarray) -> tuple[list[int], np.ndarray, np.ndarray]:
+        """The searched parameters that `_cone` depends on, and its derivatives (..., parameters, k, m or none)."""
+        each = {}
+        if self.law.cone is not None and self.law.cone.derivatives is not None:
+            exact = self.law.cone.derivatives(psi.T, self.constants)
+            each = {self._row[j]: edges for j, edges in exact.items() if j in self._row}
+        elif self.law.cone is not None:
+            for j, row in self._row.items():
+                step = np.zeros(len(psi))
+                step[j] = STEP * max(1.0, abs(psi[j]))
+                up, down = (self.law.generators(psi + sign * step, self.constants) for sign in (1, -1))
+                if (up != down).any():
+                    each[row] = (up - down) / (2 * step[j])
+        if not each:
+            return [], np.zeros(0), np.zeros(0)
+        edges = np.array(list(each.values()))
+        edges = edges.swapaxes(0, 1) if edges.ndim == 4 else edges
+        if not self.fixed:
+            return list(each), edges, np.zeros(1)
+        return list(each), edges[..., self._kept], edges[..., self._held] @ self._held_values
 
-        return coefficient
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the parameters, in the law's order: its coefficients, the others, and lambda where it is fitted."""
+        return [p.name for p in self.law.parameters] + [p.name for p in self.nonlinear[-1:] if p is LAMBDA]
+
+    def parameter_values(self, at: LawAt, u: np.ndarray) -> np.ndarray:
+        """The parameters (..., names) as the law reports them, at one place or at several with their amounts u."""
+        coefficients = (at.cone @ (u / at.size)[..., None])[..., 0] + at.held
+        return np.concatenate([coefficients, self.values(at.z)], axis=-1)
 
     def parameters(self, theta: np.ndarray) -> dict[str, float]:
         """The parameters as the law reports them, by name, in the law's order."""
         u, z = np.split(theta, [len(theta) - len(self.nonlinear)])
-        scaled = self._scaled(z)
-        coefficients = scaled.cone @ (u / scaled.size) + scaled.held
-        names = [p.name for p in self.law.parameters] + [p.name for p in self.nonlinear[-1:] if p is LAMBDA]
-        return dict(zip(names, np.concatenate([coefficients, self.values(z)]).tolist(), strict=True))
-
-
-@dataclass(frozen=True, eq=False)
-class _Scaled:
-    """The law at one z: basis (n, k), cone (k, m), held (k,), offset, scaled columns (n, m), size (m,)."""
-
-    psi: np.ndarray
-    x: dict[str, np.ndarray]
-    basis: np.ndarray
-    cone: np.ndarray
-    held: np.ndarray
-    offset: np.ndarray | float
-    columns: np.ndarray
-    size: np.ndarray
-
-
-def check_fixed(law: Law, fixed: Mapping[str, float], has_lambda: bool) -> None:
-    """Raise PointsError for a parameter that the law does not have or cannot fix, or a value out of its bounds."""
-    parameters = {p.name: p for p in law.parameters} | ({LAMBDA.name: LAMBDA} if has_lambda else {})
-    for name, value in fixed.items():
-        if name not in parameters:
-            raise PointsError(f"fix: {law.name} has no parameter {name!r}; it has {', '.join(parameters)}")
-        p = parameters[name]
-        if not (np.isfinite(value) and p.low <= value <= p.high):
-            raise PointsError(f"fix: {name} = {value:g} is outside {p.low:g} to {p.high:g}, the bounds of {law.name}")
-        if p.linear and law.cone is not None:
-            j = [q.name for q in law.linear].index(name)
-            others = np.delete(law.cone.edges(law.middle, law.constants({"D": np.ones(1), "r": np.ones(1)})), j, axis=1)
-            if others[j].any():
-                tied = "its lower bound depends on another coefficient"
-                raise PointsError(f"fix: {name} of {law.name} cannot be fixed: {tied}")
+        return dict(zip(self.names, self.parameter_values(self.at(z), u).tolist(), strict=True))

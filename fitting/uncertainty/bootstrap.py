@@ -19,7 +19,7 @@ import pandas as pd
 
 from fitting.parallel import over_cores
 from fitting.schedule import ANNEALING, FORWARD
-from fitting.solver.newton import refine
+from fitting.solver.newton import TOGETHER, refine_all
 from fitting.solver.problem import Problem
 from fitting.uncertainty.sandwich import Sandwich, rows_by_run
 
@@ -56,14 +56,19 @@ def resample(
         freedom = max(np.median([sandwich.freedom(one) for one in np.eye(len(theta))]) - 1, SMALLEST_FREEDOM)
         factors *= np.sqrt(freedom / rng.chisquare(freedom, (draws, 1)))
 
-    def refit(factors: np.ndarray) -> list[float]:
+    def drawn(factors: np.ndarray) -> Problem:
         if reweight:
-            drawn = replace(problem, point_weights=problem.point_weights * factors[runs])
-        else:
-            drawn = replace(problem, loss=with_errors(sandwich.fitted, factors[runs] * sandwich.errors, problem.scale))
-        return list(problem.parameters(refine(drawn, theta, tolerance=1e-6, max_steps=60)[0]).values())
+            return replace(problem, point_weights=problem.point_weights * factors[runs])
+        return replace(problem, loss=with_errors(sandwich.fitted, factors[runs] * sandwich.errors, problem.scale))
 
-    return np.array(over_cores(refit, factors, workers))
+    def refit(some: np.ndarray) -> list[list[float]]:
+        starts = np.tile(theta, (len(some), 1))
+        thetas, _ = refine_all([drawn(factors) for factors in some], starts, tolerance=1e-6, max_steps=60)
+        return [list(problem.parameters(one).values()) for one in thetas]
+
+    together = max(1, TOGETHER // len(problem.loss))
+    parts = np.split(factors, range(together, draws, together))
+    return np.array([one for part in over_cores(refit, parts, workers) for one in part])
 
 
 def with_errors(loss: np.ndarray, errors: np.ndarray | float, scale: float) -> np.ndarray:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import fitting
-from fitting.solver.newton import refine
+from fitting.solver.newton import refine_all
 from tests.fitting.refusal import refused
 from tests.fitting.synthetic import TRUE, grid, measured, small_plan
 
@@ -109,10 +109,10 @@ def test_a_profile_goes_to_no_place_twice(monkeypatch):
     fit = fitting.fit(measured(plan, "chinchilla", TRUE["chinchilla"], noise=0.003), "chinchilla", bootstrap=0)
     targets = []
 
-    def recorded(problem, theta, tolerance, penalty):
-        targets.append(penalty.target)
-        return refine(problem, theta, tolerance, penalty)
+    def recorded(problems, thetas, tolerance, penalties):
+        targets.extend(penalty.target for penalty in penalties)
+        return refine_all(problems, thetas, tolerance, penalties)
 
-    monkeypatch.setattr("fitting.uncertainty.profile.refine", recorded)
+    monkeypatch.setattr("fitting.uncertainty.profile.refine_all", recorded)
     fit.profile("A")
     assert np.diff(np.sort(targets)).min() > 1e-7 * fit.params["A"]

@@ -165,6 +165,29 @@ def test_first_guesses_end_at_one_optimum(name):
     assert one.objective == pytest.approx(other.objective, rel=1e-5)
 
 
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("held", [False, True])
+def test_among_several_places_a_law_is_what_it_is_alone(name, held):
+    points = with_loss(name, noise=0.0)
+    law = bound(name, points)
+    fix = {p.name: TRUTH[name][p.name] for p in (law.linear[0], law.nonlinear[0])} if held else {}
+    problem = prepare_problem(points, name, Data(options(name).get("schedules"), fix=fix)).problem
+    truth = [p.coordinate(TRUTH[name].get(p.name, 0.9)) for p in problem.nonlinear]
+    z = np.clip(np.array(truth) + 0.02 * np.array([[0.0], [1.0], [-1.0]]), problem.lower, problem.upper)
+    u = np.linspace(0.5, 1.0, len(problem.at(z[0]).rows)) * np.array([[1.0], [0.9], [1.1]])
+    pulls = np.random.default_rng(0).standard_normal((3, len(points)))
+    at = problem.at(z)
+    loss, values = at.loss(u), problem.parameter_values(at, u)
+    slopes, pulled = problem.slope_rows(at, u, loss), problem.slope_rows(at, u, loss, pulls=pulls)
+    for i in range(3):
+        alone = problem.at(z[i])
+        assert loss[i] == pytest.approx(alone.loss(u[i]), rel=1e-12)
+        assert values[i] == pytest.approx(problem.parameter_values(alone, u[i]), rel=1e-12)
+        own = problem.slope_rows(alone, u[i], loss[i])
+        assert slopes[i] == pytest.approx(own, rel=1e-6, abs=1e-8)
+        assert pulled[i] == pytest.approx(own @ pulls[i], rel=1e-6, abs=1e-6)
+
+
 @pytest.mark.parametrize("name", [name for name, law in LAWS.items() if law.slopes])
 @pytest.mark.parametrize("fixed", [False, True])
 def test_slopes_are_those_of_the_law(name, fixed):
@@ -219,6 +242,11 @@ def test_the_slope_in_lambda_is_that_of_the_law(name):
         differences = replace(problem, law=replace(problem.law, slopes=None))
         assert exact == pytest.approx(differences.slopes(z, u, offset + columns @ u, scaled), rel=1e-4, abs=1e-5)
         assert exact[:, -1].any()
+    places, amounts = np.array([z, z + 1e-3]), np.array([u, u])
+    at = problem.at(places)
+    among = problem.slope_rows(at, amounts, at.loss(amounts)).swapaxes(1, 2)
+    alone = np.array([problem.slopes(one, u, problem.at(one).loss(u)) for one in places])
+    assert among == pytest.approx(alone, rel=1e-9, abs=1e-12)
 
 
 def test_what_a_paper_prints_otherwise_is_given_back():

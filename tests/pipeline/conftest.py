@@ -1,10 +1,9 @@
 """Workers that fork, and a speed that is known, for all tests of studies that train."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fitting.uncertainty.profile import Optimum, Profile
@@ -38,11 +37,12 @@ def own_speed(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_profiles() -> Iterator[None]:
     """Fits whose parameters have no intervals, for tests that ask for none: of an open law they take most time."""
 
-    def unknown(optimum: Optimum, value: Callable[[np.ndarray], float]) -> Profile:
-        return Profile([value(optimum.theta)], [0.0], 1.0, (False, False))
+    def unknown(optimum: Optimum, names: list[str]) -> list[Profile]:
+        values = optimum.problem.parameters(optimum.theta)
+        return [Profile([values[name]], [0.0], 1.0, (False, False)) for name in names]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fitting.estimation.profile", unknown)
+        patch.setattr("fitting.estimation.profiles", unknown)
         yield
 
 

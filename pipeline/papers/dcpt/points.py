@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fitting import PointsError
-from fitting.solver.newton import huber
+from fitting.solver.objective import huber
 from fitting.solver.problem import DELTA
 from pipeline.papers.table import PaperStudy, StudyReader
 from pipeline.question.presets import ladder_names

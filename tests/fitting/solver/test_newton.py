@@ -1,5 +1,7 @@
 """The descents beneath a fit: their second derivatives, their steps, and where they end."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,9 +9,10 @@ import pytest
 import fitting
 from fitting.cross_validation import folds
 from fitting.laws import LAWS
-from fitting.solver.bounded_step import bounded_step
+from fitting.solver.bounded_step import bounded_step, bounded_steps
+from fitting.solver.derivatives import second_derivatives
 from fitting.solver.multi_start import VarPro
-from fitting.solver.newton import refine, second_derivatives
+from fitting.solver.newton import refine, refine_all
 from fitting.solver.prepare import Data, prepare_problem
 from fitting.solver.problem import Problem
 from tests.benchmarks.tables import points_of
@@ -43,7 +46,8 @@ def test_curvature_is_that_of_the_loss(law):
     ]  # fmt: skip
     columns = problem.columns(z)[1]
     slopes = problem.slopes(z, theta[:m], columns @ theta[:m])
-    found = second_derivatives(problem, theta, pulls, columns, slopes)
+    gradient = np.concatenate([pulls @ columns, pulls @ slopes])
+    (found,) = second_derivatives(problem, theta[None], pulls[None], gradient[None])
     assert found == pytest.approx(np.array(wanted), abs=1e-3 * np.abs(wanted).max())
 
 
@@ -52,6 +56,25 @@ def test_a_step_stays_within_its_bounds_and_needs_a_minimum():
     step = bounded_step(hessian, gradient, np.full(2, -1.0), np.array([0.1, 9.0]))
     assert step == pytest.approx([0.1, (1 - 0.19) / 2])
     assert bounded_step(np.diag([1.0, -1.0]), gradient, np.full(2, -1.0), np.full(2, 1.0)) is None
+    hessians, gradients = np.array([hessian, np.diag([1.0, -1.0]), hessian]), np.array([gradient, gradient, -gradient])
+    down = np.array([[-1.0, -1.0], [-1.0, -1.0], [0.0, -9.0]])
+    steps, possible = bounded_steps(hessians, gradients, down, np.array([[0.1, 9.0], [1.0, 1.0], [9.0, 9.0]]))
+    assert possible.tolist() == [True, False, True]
+    assert steps == pytest.approx(np.array([[0.1, (1 - 0.19) / 2], [0.0, 0.0], [0.0, -0.5]]))
+
+
+@pytest.mark.parametrize("law", ["chinchilla", "dcpt", "dcpt-l2", "openai"])
+def test_descents_that_go_together_end_where_each_does_alone(law):
+    problem = problem_of(law, evaluations=4)
+    end = VarPro().solve(problem)
+    factors = np.random.default_rng(0).exponential(size=(5, len(problem.loss)))
+    drawn = [replace(end.problem, point_weights=one) for one in factors]
+    thetas, objectives = refine_all(drawn, np.tile(end.theta, (5, 1)), 1e-9)
+    alone = [refine(one, end.theta, 1e-9) for one in drawn]
+    assert objectives == pytest.approx([objective for _, objective in alone], rel=1e-7)
+    ends = zip(thetas, (theta for theta, _ in alone), strict=True)
+    for theta, other in ends:
+        assert [*problem.parameters(theta).values()] == pytest.approx([*problem.parameters(other).values()], rel=1e-3)
 
 
 def test_a_descent_along_a_flat_direction_converges():
