@@ -14,7 +14,7 @@ from fitting.law_average import own_column
 from fitting.schedule import ANNEALING, FORWARD, Schedule
 from pipeline.question.phases import pieces
 from pipeline.question.schema import PhaseConfig, Question
-from pipeline.study.folder import PlannedRun, StudyError
+from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
 from training.schedule import learning_rates
 
 KNOTS = 40
@@ -125,7 +125,11 @@ def find_target(question: Question, points: pd.DataFrame, model: str | None = No
     losses = dict(zip(before["corpus"], before["loss"]))
     if lacking := [corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses]:
         problem = f"{name}: no loss on {', '.join(lacking)} before the continual phase"
-        raise StudyError(f"{problem}; train its pre-training, then collect")
+        known = ", ".join(points["model"].unique())
+        imported = f"give model.name= of a model that was imported: {known}"
+        raise StudyError(
+            f"{problem}; {imported if question.model.path == IMPORTED else 'train its pre-training, then collect'}"
+        )
     steps = question.target.steps
     n, s1_pretrain = (float(before[column].iloc[0]) for column in ("N", "s1_pretrain"))
     step = question.tokens_per_step()

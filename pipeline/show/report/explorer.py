@@ -148,10 +148,15 @@ def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverag
     fitted, asked = evidence.question.continual.steps, target.steps
     low, high = _LENGTH_RANGE[0] * min(fitted, asked), _LENGTH_RANGE[1] * max(fitted, asked)
     steps = {*np.geomspace(max(low, 1), high, _LENGTHS).round().astype(int).tolist(), fitted, asked}
-    lengths = []
+    lengths, every = [], dict[str, Fit | LawAverage](fits)
+    for role, corpus in zip(ROLES, evidence.corpora):
+        # At another length other laws may count, which read areas of their own.
+        if isinstance(fits[role], LawAverage):
+            laws = evidence.context.fits[corpus]
+            every[role] = LawAverage(laws, dict.fromkeys(laws, 1 / len(laws)))
     for run in (target.lasting(count) for count in sorted(steps)):
         with contextlib.suppress(ValueError):  # the schedule does not fit into a run so short
-            at = {role: run.columns(corpus, fits[role]) for role, corpus in zip(ROLES, evidence.corpora)}
+            at = {role: run.columns(corpus, every[role]) for role, corpus in zip(ROLES, evidence.corpora)}
             for columns in at.values():
                 columns.pop("N", None)
             lengths.append(Length(D=run.D, steps=run.steps, at=at))

@@ -98,7 +98,8 @@ def spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
     flops = max([flops, *(run_flops(spec) for spec in whole if spec.phase == "continual")])
     of_fit = [group for group in groups if group.role != "confirm"]
     times = sum(group.flops for group in of_fit) / flops
-    parts = [f"{times:.3g} for the fit, with pre-training"]
+    pretraining = ", with pre-training" if any(group.role == "pretrain" for group in of_fit) else ""
+    parts = [f"{times:.3g} for the fit{pretraining}"]
     if confirm := sum(group.flops for group in groups if group.role == "confirm"):
         parts.append(f"{confirm / flops:.3g} to confirm")
         times += confirm / flops

@@ -406,3 +406,20 @@ def test_all_losses_of_a_log_have_the_step_of_the_optimizer(tmp_path: Path, caps
     (folder / "trainer_state.json").write_text(json.dumps(state))
     error = refused(["import", *words(tmp_path, str(folder), "domain_ratio=0.5", *LOSS_BEFORE)], capsys, 3)
     assert "has no step; log step with every loss" in error
+
+
+def test_the_report_of_imported_runs_has_sliders_and_names_no_pretraining(
+    states: Mapping[float, Path], tmp_path: Path, capsys, few_positions, no_profiles
+) -> None:
+    """The saturating law answers nearby, transfer-open far away: both read areas of their own."""
+    files = [str(path) for path in states.values()]
+    imported(tmp_path, *files, facts_file(tmp_path, states), "target.steps=80")
+    folder = str(tmp_path / "studies" / "elsewhere")
+    for verb in ("fit", "recommend", "report"):
+        assert run([verb, folder, "bootstrap=2"]) == 0
+    page = Path(folder, "report.html").read_text()
+    assert "No sliders" not in page
+    assert "with pre-training" not in page
+    assert " for the fit" in page
+    said = refused(["recommend", folder, "model.name=llama"], capsys, 3)
+    assert said.endswith("before the continual phase; give model.name= of a model that was imported: model")
