@@ -59,9 +59,11 @@ def rows_by_attempt(folder: Path, records: list[AttemptRecord]) -> dict[int, lis
             metrics.pop()
         metrics.append(row)
     rows: dict[int, list[Row]] = {}
+    trained = [record["attempt"] for record in records if "from_step" in record]
     # The last first: an attempt replaces earlier ones from its first step on.
     for record in reversed(records):
-        first = record.get("from_step", inf)
+        # After memory ran out the first one too has noted the step of a state.
+        first = 0 if record["attempt"] in trained[:1] else record.get("from_step", inf)
         rows[record["attempt"]] = _in_order(points, metrics, first)
         points = [row for row in points if row[STEP] < first]
         metrics = [row for row in metrics if row[STEP] <= first]

@@ -270,6 +270,9 @@ def test_an_attempt_that_ended_before_it_trained_has_no_rows(tmp_path: Path) -> 
     records = [{"attempt": 1, "from_step": 0}, {"attempt": 2, "exit_code": 75}]
     shared = rows_by_attempt(tmp_path, records)
     assert {number: [row["step"] for row in rows] for number, rows in shared.items()} == {1: [0, 20, 30], 2: []}
+    # Memory ran out behind step 30, and the same attempt went on from the state there.
+    again = rows_by_attempt(tmp_path, [{"attempt": 1, "from_step": 30}])
+    assert [row["step"] for row in again[1]] == [0, 20, 30]
 
 
 @pytest.mark.slow
