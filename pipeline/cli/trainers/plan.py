@@ -288,7 +288,7 @@ def never_expressed(plan: TrainingPlan) -> list[str]:
     if plan.schedule.warmup and start:
         lines.append(f"the warm-up starts at {start:.3g} of the peak, the tool's at 0")
     if plan.model == IMPORTED:
-        lines.append(f"the paths: of the model, and of each corpus, yours in place of {IMPORTED!r}")
+        lines.append(f"the paths: give yours in place of {IMPORTED!r}, the model, and of the name of each corpus")
         lines.append("optimizer and precision of the imported runs: those written are cptlaw's defaults")
     for corpus in plan.corpora:
         if corpus.available is not None and corpus.weight * plan.tokens > corpus.available:

@@ -93,6 +93,8 @@ def loadable(
                 )
                 missing.append(f"{corpus.name}: {reason}; {remedy}")
             source, ending = Source(path=str(file), column=first), ""
+        if path == IMPORTED:
+            source = dataclasses.replace(source, path=corpus.name)
         corpora.append(dataclasses.replace(corpus, source=source, ending=ending))
     return dataclasses.replace(plan, corpora=tuple(corpora)), missing
 

@@ -317,6 +317,7 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     assert run([*export, "sequence_length=256", "target.global_batch=8"]) == 0
     said = capsys.readouterr()
     assert "max_length: 256" in said.out
+    assert re.findall("data_files: (.*)", said.out) == ["general", "domain"]
     assert "optimizer and precision of the imported runs" in said.err
     assert f"; cptlaw follow {study.folder} LOG compares its log, cptlaw import LOG name=made" in said.err
 
