@@ -141,8 +141,9 @@ class Fit:
         """Name -> (low, high) of each parameter, 90%.
 
         `method`: "profile", by profile likelihood, the more exact (docs/studies/parameter_coverage.py), for parameters
-        that the points decide more than the prior; or "bootstrap", the central interval over the
-        draws. A parameter that was given has none. Raises PointsError for a fit without bootstrap.
+        that the points decide more than the prior, else the central interval over the draws, widened to hold the
+        estimate; or "bootstrap", that over the draws for all. A parameter that was given has none. Raises PointsError
+        for a fit without bootstrap.
         """
         if method not in ("profile", "bootstrap"):
             raise PointsError(f"method = {method!r} is unknown: there are 'profile' and 'bootstrap'")
@@ -152,7 +153,12 @@ class Fit:
         low, high = np.quantile(self.draws, TAILS, axis=0)
         ends = zip(self.params, low, high, strict=True)
         drawn = {name: (float(a), float(b)) for name, a, b in ends if name not in self.fixed}
-        return {name: profiled[name].interval() if name in profiled else drawn[name] for name in drawn}
+        if method == "bootstrap":
+            return drawn
+        # The optimum may lie in another minimum than all draws of a parameter that the prior decides.
+        best = self.params
+        reaching = {name: (min(low, best[name]), max(high, best[name])) for name, (low, high) in drawn.items()}
+        return {name: profiled[name].interval() if name in profiled else reaching[name] for name in drawn}
 
     @property
     def identified(self) -> dict[str, bool]:

@@ -88,8 +88,10 @@ def confirming_import(context: Context) -> str:
 
 
 def answer_digest(context: Context) -> str:
-    """Digest of recommendation.json."""
-    return hashlib.blake2b(Recommendation.path(context.study).read_bytes(), digest_size=8).hexdigest()
+    """Digest of recommendation.json, and of confirmation.json where it is."""
+    files = [kind.path(context.study) for kind in (Recommendation, Confirmation)]
+    known = b"".join(path.read_bytes() for path in files if path.exists())
+    return hashlib.blake2b(known, digest_size=8).hexdigest()
 
 
 def exported(context: Context) -> str:

@@ -107,7 +107,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, text)
         print_line(console, f"written to {output}")
-        if ratio is None and not plan.unknown and all(word.startswith(keys) for word in given):
+        if not plan.unknown and all(word.startswith(keys) for word in given):
             _keep(context_of(question), FORMATS[name].command, plan.devices, output.resolve())
     else:
         print(text, end="")
@@ -132,7 +132,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
 
 
 def _keep(context: Context, command: str, devices: int, output: Path) -> None:
-    """Keep which file the study's answer was written to; a study on a read-only disk keeps nothing."""
+    """Keep which file the run was last written to; a study on a read-only disk keeps nothing."""
     command = command.format(file=shlex.quote(str(output)), devices=devices)
     with contextlib.suppress(OSError):
         Export(str(output), command, answer_digest(context)).write(context.study)

@@ -18,6 +18,7 @@ from pipeline.show.tables import (
     recommendation_table,
 )
 from pipeline.show.weights_tables import comparison_items, notes, stages_table, weights_table
+from pipeline.show.window_noise import windows_line
 from pipeline.study.artifacts import Confirmation, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.number_format import quantity
@@ -36,15 +37,20 @@ def shown(content: object, context: Context | None = None) -> list[Table | str]:
         case Recommendation() if context is not None:
             notes_of = [f"note: {line}" for line in content.warnings]
             known = conclusion_of(context)
-            return [recommendation_table(content, context.question, known.is_known), *notes_of, *known.lines]
+            table = recommendation_table(content, context.question, known.is_known)
+            return [table, *_of_windows(context), *notes_of, *known.lines]
         case Confirmation() if context is not None:
             table = confirmation_table(content.confirmations)
-            return [table, content.outcome.sentence, *conclusion_of(context).lines]
+            return [table, *_of_windows(context), content.outcome.sentence, *conclusion_of(context).lines]
         case WeightsRecommendation():
             return [weights_table(content), *(f"note: {line}" for line in notes(content))]
         case WeightsConfirmation():
             return comparison_items(content)
     raise TypeError(f"{type(content).__name__} has no picture")
+
+
+def _of_windows(context: Context) -> list[str]:
+    return [line for line in [windows_line(context)] if line]
 
 
 def answer_items(context: Context) -> list[Table | str]:
@@ -67,7 +73,7 @@ def answer_items(context: Context) -> list[Table | str]:
         rows, note = [], f"The confirmation runs are of {of}: {confirm_remedy(context, again=True)}."
     binding = content.binding if known.is_known else f"by the prediction {content.binding}"
     table = answer_table(f"{title}; {binding}", content, rows, dict.fromkeys(content.law, ""), note)
-    return [known.lines[0], table, *known.lines[1:]]
+    return [known.lines[0], table, *_of_windows(context), *known.lines[1:]]
 
 
 def answer_line(context: Context) -> str:

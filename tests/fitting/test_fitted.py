@@ -1,5 +1,6 @@
 """What a fit knows about itself."""
 
+import dataclasses
 import json
 from dataclasses import replace
 
@@ -77,6 +78,13 @@ def test_what_the_points_leave_free_is_said(fit):
     loose = fitting.fit(points, "chinchilla", bootstrap=60)
     assert not loose.identified["beta"]
     assert loose.metrics["r2"] > 0.99, "free parameters, and yet a good fit"
+
+
+def test_an_interval_holds_its_estimate(fit):
+    """Also where the optimum lies in another minimum than the draws of a parameter that is not profiled."""
+    far = dataclasses.replace(fit, profiles={}, params={name: 2 * value for name, value in fit.params.items()})
+    assert all(low <= far.params[name] <= high for name, (low, high) in far.intervals().items())
+    assert not all(low <= far.params[name] <= high for name, (low, high) in far.intervals("bootstrap").items())
 
 
 def test_no_draws_no_intervals():

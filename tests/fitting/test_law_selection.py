@@ -103,7 +103,7 @@ def test_a_law_is_named_that_errs_by_more_than_the_mean_of_the_losses_would():
     tried = table({"dcpt": [0.01, 0.02, 0.01], "dcpt-l1": [0.2, 0.3, 0.1], "power": [2.0, 1.5, 1.0]})
     (line,) = fitting.advise(tried.assign(measured=tried["row"].map({0: 2.0, 1: 4.0, 2: 3.0})))
     assert line.endswith(
-        "; power (150.00%): more than those losses differ from their mean, 22.22%: not to be used for this"
+        "; power (150.00%): more than those losses differ from their mean, 22.22%: not to be used for this alone"
     )
 
 

@@ -15,6 +15,7 @@ from pipeline.show.report.loss_figures import loss_curves, ratio_curves
 from pipeline.show.report.page import page
 from pipeline.show.report.tables import dates, held_out_table, parameter_tables, record, spent
 from pipeline.show.tables import answer_table, candidates_table, confirmation_table
+from pipeline.show.window_noise import windows_line
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.number_format import laws_used, percent, quantity, weights_used
 
@@ -38,6 +39,7 @@ def study_page(evidence: Evidence) -> str:
         parameters=parameter_tables(evidence),
         warnings=_warnings(evidence),
         remedy=confirm_remedy(evidence.context),
+        windows=windows_line(evidence.context) if content else "",
         **{figure.__name__: figure(evidence) for figure in figures}, **record(evidence),
     )  # fmt: skip
 

@@ -20,6 +20,7 @@ from pipeline.cli.json_output import json_of
 from pipeline.cli.key_help import FIRST
 from pipeline.cli.main import run
 from pipeline.cli.verb_table import VERBS
+from pipeline.done import exported
 from pipeline.question.schema import LawConfig, Question
 from pipeline.show.conclusion import conclusion_of
 from pipeline.steps import STEPS, step_after
@@ -230,9 +231,13 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
     os.utime(copy / "recommendation.json", (time.time() + 1,) * 2)
     assert step_after("recommend", context) == "report"
     assert following("status") == f"next: cptlaw report {copy}"
+    # What was exported before the confirmation is exported again, for any ratio.
     (copy / "confirmation.json").rename(kept := copy / "kept.json")
+    assert run(["export", str(copy), "format=trl", f"output={tmp_path / 'trl.yaml'}", "domain_ratio=0.3"]) == 0
+    assert exported(context)
     assert step_after("report", context) == "confirm"
     kept.rename(copy / "confirmation.json")
+    assert not exported(context)
     # What would tell an answer that is not known leads, in place of its report.
     known = (copy / "recommendation.json").read_text()
     (copy / "recommendation.json").write_text(known.replace('"identified": true', '"identified": false'))

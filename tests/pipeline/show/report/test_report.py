@@ -19,10 +19,12 @@ from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.loss_figures import loss_curves
 from pipeline.show.report.pages import write_pages
 from pipeline.show.report.tables import record
+from pipeline.show.terminal import shown
 from pipeline.show.tracking.answer import answer_summary
+from pipeline.show.window_noise import windows_line
 from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
 from pipeline.study.context import Context
-from pipeline.study.folder import Study, StudyError
+from pipeline.study.folder import IMPORTED, Study, StudyError
 from tests.pipeline.show.report.report_study import (
     HOSTILE_CORPUS,
     HOSTILE_NAME,
@@ -94,6 +96,20 @@ def test_it_has_every_section_and_answers_first(whole, page):
     thin = ("outside the ratios that the law was fitted to", "A curve is thin outside the domain ratios")
     assert [fact for fact in (*facts, *thin, span, *answer.warnings) if fact not in page.words] == []
     assert "no bootstrap" not in page.words
+
+
+def test_on_how_few_windows_losses_are_means_is_said(whole, page) -> None:
+    study, question = whole
+    context = Context(dataclasses.replace(question, validation_windows=25), study)
+    line = windows_line(context)
+    assert line.startswith("losses are means over at most 25 windows of 128 tokens of each corpus: on other text they ")
+    assert f"off by 0.02 on general and 0.02 on {context.corpora[1]}, and the change on general about 0.8 " in line
+    assert line in shown(Recommendation.read(study), context)
+    assert line in shown(Confirmation.read(study), context)
+    assert "Losses are means over at most " in page.words
+    # Who imports losses does not say on how many windows they were measured.
+    imported = dataclasses.replace(question.model, path=IMPORTED)
+    assert not windows_line(Context(dataclasses.replace(question, model=imported), study))
 
 
 def test_a_corpus_named_domain_is_not_named_beside_its_ratio(tmp_path):
