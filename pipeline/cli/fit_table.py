@@ -16,6 +16,7 @@ from rich.table import Table
 from fitting import LAWS, Fit, PointsError, advise, compare, fit, try_out
 from fitting.cross_validation import SPLITS
 from fitting.law_selection import error_percent, own_options
+from fitting.parallel import over_cores
 from fitting.points import law_named
 from fitting.schedule import LAMBDA
 from pipeline.cli.points_file import (
@@ -114,8 +115,12 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
         print_line(console, f"  {line}")
     if line := perplexity_question(table["loss"], settings.columns.get("loss", "loss")):
         print_line(console, f"  {line}")
-    fits = {corpus: _fit_corpus(corpus, points, settings, console) for corpus, points in parts.items()}
-    keys = {corpus: {law: fit_keys(fitted) for law, fitted in of.items()} for corpus, of in fits.items()}
+    print_line(console, f"fitting {', '.join(settings.law)}")
+    # Without a spinner: a process with its thread is not forked.
+    fits = over_cores(
+        lambda part: _fit_corpus(*part, settings), parts.items(), each=lambda fitted: _show(console, fitted[0])
+    )
+    keys = {corpus: of_laws for corpus, (_, of_laws) in zip(parts, fits, strict=True)}
     print_json({"schema": 1, "points": settings.points, "fits": keys})
     after = "in Python fitting.fit(points, LAW).predict(frame) gives the losses of other rows"
     if len(parts) > 1 and {"step", "r"} <= {*table.columns}:
@@ -206,34 +211,38 @@ def fit_keys(fitted: Fit) -> JSON:
     return {"parameters": parameters, "metrics": metrics, **counts, "warnings": list(fitted.warnings)}
 
 
-def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: Console) -> dict[str, Fit]:
-    """Fit the laws to one corpus, print and write the fits; law -> fit."""
+def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit) -> tuple[list[Table | str], JSON]:
+    """Fit the laws to one corpus and write the fits: tables and lines to print, and law -> what `--json` prints."""
     if "run" not in points.columns:
         points = points.assign(run=np.arange(len(points)))
-    fits = {}
+    shown: list[Table | str] = []
+    keys: dict[str, object] = {}
     how = {"fix": settings.fix, "unknown": settings.unknown, "point_weights": settings.weights}
     own = own_options(points, settings.law, how)
     for law in settings.law:
-        with console.status(f"fitting {law}"):
-            fits[law] = fitted = fit(points, law, bootstrap=settings.bootstrap, seed=settings.seed, **own[law])
-        named = f"{law} on {corpus}" if corpus else law
-        console.print(parameter_table(fitted, named))
-        print_line(console, fitted.explain())
+        fitted = fit(points, law, bootstrap=settings.bootstrap, seed=settings.seed, **own[law])
+        keys[law] = fit_keys(fitted)
+        shown += [parameter_table(fitted, f"{law} on {corpus}" if corpus else law), fitted.explain()]
         if settings.out:
             prefix = re.sub(r"[^A-Za-z0-9_.-]", "_", corpus) + "-" * bool(corpus)
             path = Path(settings.out) / f"{prefix}{law}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, fitted.to_json() + "\n")
-            print_line(console, f"written to {path}")
+            shown.append(f"written to {path}")
     if len(settings.law) > 1:
         by = possible_splits(points) if settings.by is None else list(settings.by)
-        with console.status("holding out") as status:
-            tried = try_out(points, settings.law, by, log=status.update, **how)
-            chosen = compare(points, settings.law, by, tried=tried, **how)
-        console.print(selection_table(chosen, by, corpus))
-        for line in advise(tried):
-            print_line(console, line)
-    return fits
+        tried = try_out(points, settings.law, by, **how)
+        chosen = compare(points, settings.law, by, tried=tried, **how)
+        shown += [selection_table(chosen, by, corpus), *advise(tried)]
+    return shown, keys
+
+
+def _show(console: Console, shown: list[Table | str]) -> None:
+    for one in shown:
+        if isinstance(one, str):
+            print_line(console, one)
+        else:
+            console.print(one)
 
 
 def possible_splits(points: pd.DataFrame) -> list[str]:
