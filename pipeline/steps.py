@@ -21,7 +21,15 @@ from pipeline.done import (
     not_collected,
     open_runs,
 )
-from pipeline.goals.planning import notes_on_text, planned_now, planned_or_estimated, refusals, refused_by_plan
+from pipeline.goals.goal import PlanNotes
+from pipeline.goals.planning import (
+    Planned,
+    notes_on_text,
+    planned_now,
+    planned_or_estimated,
+    refusals,
+    refused_by_plan,
+)
 from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
@@ -78,15 +86,21 @@ def prepare(context: Context, console: Console) -> Exit:
 
 def plan(context: Context, console: Console) -> Exit:
     """Write plan.jsonl and print its cost; before prepare, and in a dry run, print the cost only."""
-    question, study, goal = context.question, context.study, goal_of(context.question)
+    question = context.question
     if context.is_prepared:
         _refuse_changed_text(context)
     planned = planned_or_estimated(context)
     if planned.missing and question.dry_run and not question.launcher.elsewhere:
         planned = planned_or_estimated(context, measured_machine(planned.context, console.print))
+    return _write_and_print(planned, goal_of(question).plan_notes(planned.context, planned.runs), console)
+
+
+def _write_and_print(planned: Planned, notes: PlanNotes, console: Console) -> Exit:
+    """Write a plan, if it is neither an estimate nor a dry run, and print what is known of it."""
     context, runs, missing = planned.context, planned.runs, planned.missing
+    question, study = context.question, context.study
     # All of it before a file is written: a damaged machine.json is refused here.
-    notes, table, same = goal.plan_notes(context, runs), cost_table(context, runs), [*same_texts(question)]
+    table, same = cost_table(context, runs), [*same_texts(question)]
     notes_on_cost = [of(runs, question) for of in cost.NOTES]
     notes_on_cost += [*memory_lines(question, runs), *planned.text_lines()]
     if not (missing or question.dry_run):
@@ -120,11 +134,10 @@ def train(context: Context, console: Console) -> Exit:
     _refuse_changed_text(context)
     if question.dry_run:
         planned = planned_or_estimated(context)
-        notes = goal.plan_notes(planned.context, planned.runs)
-        of_estimate = [f"{planned.missing}: these jobs are those of an estimate"] * bool(planned.missing)
-        print_items([*question.rehearsal_changes, *planned.sizes, *notes.asked], console)
-        print_items([*planned.text_lines(), *of_estimate], console)
-        return launcher_of(question).show(planned.context, planned.runs, notes.more, console)
+        notes, code = goal.plan_notes(planned.context, planned.runs), Exit.DONE
+        if any(study.state(run) != "done" for run in planned.runs):
+            code = _write_and_print(planned, notes, console)
+        return code or launcher_of(question).show(planned.context, planned.runs, notes.more, console)
     if question.run is not None and study.plan_file.exists():
         return launch(context, console)
     if not context.plan:
@@ -307,7 +320,8 @@ def go_on(question: Question, console: Console) -> Exit:
     exit code of the step that failed, or DONE.
     """
     start, context = time.perf_counter(), context_of(question)
-    left_out = ("prepare", "collect") if question.dry_run else ()  # It writes nothing, and estimates.
+    # It writes nothing, and train estimates and prints the plan.
+    left_out = ("prepare", "plan", "collect") if question.dry_run else ()
     shared = [name for name in next_steps(context) if not (STEPS[name].of_answer or name in left_out)]
     for name in shared:
         _print_rule(name, start, console)

@@ -39,11 +39,12 @@ from pipeline.steps import (
     go_on,
     next_command,
     print_answer,
+    step_after,
     steps_between,
 )
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import IMPORTED, Study, StudyError, import_words, keep_overrides, study_of
-from pipeline.study.status import is_followed, status_table, statuses
+from pipeline.study.status import is_confirmed, is_followed, status_table, statuses
 from training.corpora.documents import CorpusError
 from training.run import Exit
 from training.spec import SpecError
@@ -116,8 +117,10 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
     command, ended = ["status", folder], {"quickstart": "report", "advise": "report", "continue": "report"}
     # Not whether a file is damaged: the verb is done.
     with contextlib.suppress(StudyError, ConfigError, SpecError, CorpusError):
-        if code == Exit.RUN_ME_AGAIN or len(same) < len(words):
+        if code == Exit.RUN_ME_AGAIN or (len(same) < len(words) and not _leaves_nothing(verb, context)):
             command = [*verb.split(), *same]
+            if verb == "train" and step_after("plan", context) == "prepare":
+                command[0] = "prepare"
         elif code != Exit.DONE and verb == "recommend":
             command = ["report", folder]
         elif verb == "status" and (running := _running(context)):
@@ -140,6 +143,14 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
         console.print(f"then: {line}", highlight=False, soft_wrap=True)
     elif command[0] == "export" and is_followed(context.study, question):
         console.print(f"then: cptlaw follow {shlex.quote(folder)} LOG, the log of that run as it grows", soft_wrap=True)
+
+
+def _leaves_nothing(verb: str, context: Context) -> bool:
+    """Whether the jobs that a dry run of a verb prints are none, since all runs are done, and confirmed."""
+    study, plan = context.study, context.plan
+    if verb != "train" or not (plan and is_confirmed(study, plan)):
+        return False
+    return all(study.state(run) == "done" for run in [*plan, *planned_now(context)])
 
 
 def _open(study: Study, console: Console) -> None:

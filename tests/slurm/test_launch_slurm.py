@@ -353,12 +353,45 @@ def test_a_dry_run_prints_everything_and_writes_nothing(words, study, slurm, cap
     assert not study.folder.exists()
 
 
+def test_a_dry_run_has_the_notes_of_a_plan_and_its_next_command(words, study, slurm, tmp_path: Path, capsys) -> None:
+    asked = [*words, f"data={tmp_path / 'unprepared'}", "launcher.slurm.gpus=2", "large.tokens=1", "target.steps=8000"]
+    shown = []
+    for verb, more in (("plan", []), ("train", ["dry_run=true"])):
+        assert run([verb, *asked, *more]) == 0
+        shown.append(capsys.readouterr().out)
+    planned, dry = shown
+    assert dry.splitlines()[-1] == planned.splitlines()[-1]
+    assert dry.splitlines()[-1].startswith("next: cptlaw prepare experiment=own ")
+    notes = [line for line in planned.splitlines() if line.startswith("note")]
+    assert any("note, estimated: corpora.sources.domain" in line for line in notes)
+    assert any("its GPUs do nothing" in line for line in notes)
+    assert [line for line in dry.splitlines() if line in notes] == notes
+    assert run(["train", *words, "dry_run=true"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("next: cptlaw train experiment=own ")
+
+
+def test_a_dry_run_of_what_is_done_says_so_and_what_is_next(words, study, slurm, capsys) -> None:
+    assert run(["plan", *words]) == 0
+    plan = study.read_plan()
+    for planned in plan:
+        write_losses(study, planned, [(0, "general", 4.0), (planned.spec.steps, "general", 3.0)])
+    (study.folder / "confirmation.json").write_text(json.dumps({"schema": 1, "points": 2 * len(plan)}))
+    capsys.readouterr()
+    assert run(["train", str(study.folder), "launcher.slurm.gpus=2", "dry_run=true"]) == 0
+    done = f"all {len(plan)} runs of the plan are done and confirmed; cptlaw report shows the result"
+    assert capsys.readouterr().out.splitlines() == [done, f"next: cptlaw collect {study.folder}"]
+    # Other runs are open.
+    assert run(["train", str(study.folder), "seed=5", "dry_run=true"]) == 0
+    out = capsys.readouterr().out
+    assert "$ sbatch --parsable " in out
+    assert out.splitlines()[-1] == f"next: cptlaw train {study.folder} seed=5"
+
+
 def test_a_dry_run_of_all_steps_leaves_no_folder(words, study, slurm, tmp_path: Path, capsys) -> None:
     elsewhere = [f"data={tmp_path / 'unprepared'}", f"studies={tmp_path / 'new'}"]
     assert run(["quickstart", *words, *elsewhere, "dry_run=true"]) == 0
     out = capsys.readouterr().out
-    assert "this is an estimate, nothing is written" in out
-    assert "the corpora are not prepared: these jobs are those of an estimate" in out
+    assert out.count("the corpora are not prepared: this is an estimate, nothing is written") == 1
     assert "$ sbatch --parsable " in out
     assert not (tmp_path / "unprepared").exists()
     assert not (tmp_path / "new").exists()

@@ -21,7 +21,6 @@ from pipeline.launch.slurm.arrays import dependency, submit_runs
 from pipeline.launch.slurm.client import SchedulerError
 from pipeline.launch.slurm.jobs import DryRun, Job, Submission, read_jobs, submitting, write_jobs
 from pipeline.launch.slurm.script import driver_script, prepare_script, train_script
-from pipeline.plan.cost import gpu_note
 from pipeline.plan.memory import node_memory
 from pipeline.plan.prepared_corpora import begin_corpora
 from pipeline.question.data import data_folder
@@ -58,19 +57,15 @@ def submit(context: Context, console: Console, only: Collection[str] | None = No
             table.add_row(job.number, job.work, job.after)
         console.print(table)
         console.print(f"cptlaw status shows them, cptlaw cancel stops them; their scripts: {study.folder / 'jobs'}")
-    elif not failed:
-        numbers = ", ".join(job.number or "" for job in submission.alive)
-        line = f"nothing to submit: jobs {numbers} run or wait; cptlaw status shows why"
-        done = f"all {len(plan)} runs of the plan are done and confirmed; cptlaw report shows the result"
-        console.print(line if numbers else done)
-    print_failed(study, failed, console)
-    return Exit.CRASH if failed else Exit.DONE
+    return _code_of(context, failed, submission, console)
 
 
 def show(context: Context, plan: Sequence[PlannedRun], more: bool, console: Console) -> Exit:
     """Print the scripts and commands of `submit` for a plan, and what follows; writes and submits nothing."""
-    _send_all(context, plan, DryRun(context, functools.partial(_script, context, plan), console))
-    question = context.question
+    submission, question = DryRun(context, functools.partial(_script, context, plan), console), context.question
+    failed = _send_all(context, plan, submission)
+    if failed or not submission.new:
+        return _code_of(context, failed, submission, console)
     confirms = not question.is_large() or question.large.confirm
     line = "fits and answers; no other runs follow"
     if more:
@@ -79,9 +74,18 @@ def show(context: Context, plan: Sequence[PlannedRun], more: bool, console: Cons
     elif confirms:
         line = "fits and answers, and submits the runs that confirm the answer, and behind them another such job"
     console.print(f"the job continue {line}", soft_wrap=True)
-    if note := gpu_note(plan, context.question):
-        console.print(note, highlight=False, soft_wrap=True)
     return Exit.DONE
+
+
+def _code_of(context: Context, failed: Sequence[PlannedRun], submission: Submission, console: Console) -> Exit:
+    """The exit code of a submission; prints the runs that have failed, or why there was nothing to submit."""
+    if not (submission.new or failed):
+        numbers = ", ".join(job.number or "" for job in submission.alive)
+        line = f"nothing to submit: jobs {numbers} run or wait; cptlaw status shows why"
+        done = f"all {len(context.plan)} runs of the plan are done and confirmed; cptlaw report shows the result"
+        console.print(line if numbers else done)
+    print_failed(context.study, failed, console)
+    return Exit.CRASH if failed else Exit.DONE
 
 
 def cancel(context: Context) -> list[str]:
