@@ -66,6 +66,18 @@ def position_lines(run: FollowedRun) -> Iterator[str]:
             yield f"{corpus}: {side} its 90% interval from step {since:,} on, {at}: {strip}"
         else:
             yield f"{corpus}: {int((~outside).sum())} of {len(table)} losses inside, the last one too: {strip}"
+        errors, at_end = run.drift(corpus)
+        if at_end:
+            loss, low, high = run.predicted_end(corpus)
+            there = loss * float(np.exp(at_end))
+            first, now, then = (f"{abs(np.expm1(error)):.2%}" for error in (errors[0], errors[-1], at_end))
+            change = f", {run.increase(corpus, there):+.2%} from before the run" if corpus == run.corpora[0] else ""
+            yield (
+                f"{corpus}: drifts {'above' if at_end > 0 else 'below'} its prediction: its last {len(errors)} losses "
+                f"are all on that side, by {first} first and {now} now; at this pace by {then} at the end "
+                f"({there:.4f}{change}), {'inside' if low <= there <= high else 'outside'} its 90% interval: the laws "
+                "miss how this run goes on"
+            )
     if of_another:
         asked = (
             f"{percent(run.domain_ratio)} {run.corpora[1]} and the peak {run.laws.question.target.peak_learning_rate:g}"

@@ -31,6 +31,8 @@ DRIFT = 2.0
 """The same of a slope of one of the errors in log steps."""
 RECENT = 1 / 3
 """Part of the steps so far from which on errors count for that slope."""
+DRIFTING = 6
+"""Recent losses from which on a drift is named; a choice."""
 SAME_TEXT = 0.1
 """Relative difference of the loss before the run up to which another sample of the same text is measured."""
 GRID = np.linspace(0.0, 1.0, 101)
@@ -124,14 +126,35 @@ class FollowedRun:
         """The same as it was predicted before the run."""
         return _of_row(self.curve(corpus, [self.target.steps]))
 
+    def drift(self, corpus: str) -> tuple[np.ndarray, float]:
+        """The recent log errors of a corpus where they drift, and that of its end at the same pace; else 0.
+
+        They drift where `DRIFTING` or more are all on one side, the mean of each third is farther from the prediction
+        than that of the third before, and the pace takes the end beyond half of its interval.
+        """
+        errors, slope = self._recent_errors(corpus)
+        if len(errors) < DRIFTING or self.step >= self.target.steps or not (errors * errors[-1] > 0).all():
+            return errors, 0.0
+        thirds = [float(np.abs(part).mean()) for part in np.array_split(errors, 3)]
+        at_end = float(errors[-1] + slope * np.log(self.target.steps / self.step))
+        loss, low, high = self.predicted_end(corpus)
+        half = np.log(high / loss) if at_end > 0 else np.log(loss / low)
+        steady = thirds[0] < thirds[1] < thirds[2] and abs(at_end) > max(abs(errors[-1]), half / 2)
+        return errors, at_end if steady else 0.0
+
+    def _recent_errors(self, corpus: str) -> tuple[np.ndarray, float]:
+        """Log errors of the recent losses of a corpus, of which there is one, and their slope in log steps."""
+        known = self.compared[corpus]
+        known = known[known["step"] >= RECENT * known["step"].iloc[-1]] if len(known) else known
+        errors = np.log((known["loss"] / known["predicted"]).to_numpy(float))
+        slope = np.polyfit(np.log(known["step"].to_numpy(float)), errors, 1)[0] if len(errors) > 2 else 0.0
+        return errors, float(slope)
+
     def _learned(self, corpus: str, curve: pd.DataFrame) -> pd.DataFrame:
         known, fit = self.compared[corpus], self.laws.fit(corpus)
         if known.empty:
             return curve
-        errors = np.log((known["loss"] / known["predicted"]).to_numpy(float))
-        log_steps = np.log(known["step"].to_numpy(float))
-        recent = log_steps >= log_steps[-1] + np.log(RECENT)
-        drift = np.polyfit(log_steps[recent], errors[recent], 1)[0] if recent.sum() > 2 else 0.0
+        errors, drift = self._recent_errors(corpus)
         ahead = np.maximum(curve["step"].to_numpy() / self.step, 1.0)
         half = half_width(ahead, fit.growth or (), fit.metrics["log_rmse"], fit.spread.law)
         half = np.hypot(half, np.log(ahead) * np.hypot(LEVEL * errors[-1], DRIFT * drift))

@@ -121,6 +121,27 @@ def test_the_end_is_moved_by_the_last_error_and_its_interval_reaches_where_the_e
     assert end(lambda _: 0.012, until=40)["loss"] == pytest.approx(losses(RATIO, 40)["domain"] * exp(0.012), rel=1e-6)
 
 
+def test_a_run_that_drifts_inside_its_interval_is_named(study: Study, tmp_path: Path, capsys) -> None:
+    def said(error: Callable[[int], float]) -> str:
+        rows = [
+            {"step": step, "corpus": corpus, "loss": loss * exp(error(step) if step else 0.0)}
+            for step in (0, *range(10, 29, 2))
+            for corpus, loss in losses(RATIO, step).items()
+        ]
+        path = tmp_path / "log.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return followed(study, path, capsys)[1]
+
+    text = said(lambda step: 0.008 * log(step / 8))
+    line = (
+        r"general: drifts above its prediction: its last 10 losses are all on that side, by 0\.\d+% first and 1\.\d+%"
+    )
+    assert re.search(line, text)
+    assert re.search(r"at this pace by 1\.\d+% at the end \(3\.\d+, \+\d\.\d+% from before the run\), ", text)
+    assert "general: drifts " not in said(lambda step: 0.0)
+    assert "general: drifts " not in said(lambda step: 0.004 + 0.002 * (-1) ** (step // 2)), "not farther"
+
+
 def test_losses_count_from_where_points_are_fitted(study: Study, tmp_path: Path, capsys) -> None:
     """The law's first step, but no later than a quarter of the runs for the fit."""
     late = "law.transfer-open.from_step=1000"
