@@ -15,10 +15,10 @@ from training import objectives
 from training.devices.compile_cache import call_compiled, prepare_compiler
 from training.devices.group import SHARDED
 from training.devices.memory import auto_engine
-from training.model import CAUSAL, build_model, has_linear_head
+from training.model import CAUSAL, build_model, crosses_documents, has_linear_head
 from training.objectives import Losses
 from training.parameters import model_size
-from training.spec import Execution, RunSpec
+from training.spec import Execution, RunSpec, SpecError
 
 _MOST_SHARED = 4
 
@@ -31,6 +31,9 @@ def build_engine(
     Args:
         spec, engine, threads: the run; name of the engine; CPU threads of this process.
         end_of_text: token id after each document, which ends attention; None: attention sees the whole sequence.
+
+    Raises:
+        SpecError: transformers has no such model, or cannot end its attention at the end of a document.
     """
     torch.set_num_threads(threads)
     attention, _, variant = engine.partition("-")
@@ -38,6 +41,9 @@ def build_engine(
     if attention == "sdpa" and kind == "causal":
         attention = CAUSAL
     network = build_model(spec.model, attention, None, objective=kind)
+    if end_of_text is not None and crosses_documents(network):
+        what = f"boundaries: 'documents' with model_type {network.config.model_type}, which sees the documents before"
+        raise SpecError(f"{what}; allowed: none")
     linear = kind == "causal" and has_linear_head(network)
     head = objectives.losses_in_chunks if linear and variant == "chunked" else None
 

@@ -249,6 +249,17 @@ def non_finite_weight(model: PreTrainedModel) -> str:
     return ""
 
 
+_WITHOUT_DOCUMENTS = frozenset(
+    ["biogpt", "bloom", "falcon", "gpt_oss", "minimax", "mpt", "nemotron", "openai-gpt", "opt", "qwen3_next", "xglm"]
+)
+"""model_type whose attention does not heed that positions start again, measured with transformers 5.23."""
+
+
+def crosses_documents(model: PreTrainedModel) -> bool:
+    """Whether a model sees the documents before in a sequence, by a state or by its mask, whatever its positions."""
+    return bool(getattr(model, "_is_stateful", False)) or model.config.model_type in _WITHOUT_DOCUMENTS
+
+
 def kept_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The tensors by name that a model keeps beside its weights and no step changes, like the bias of a router."""
     kept = model.state_dict().keys()

@@ -15,11 +15,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from tests.conftest import tiny_spec
 from tests.training.test_device_reads import SHAPES, TINY
 from training.checkpoints.weights import load_weights, save_weights, take_weights
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import load_tokenizer
 from training.devices.memory import is_head_linear
+from training.engines import build_engine
 from training.model import build_model, has_linear_head, kept_buffers, model_from_directory, read_model_directory
 from training.objectives import (
     IGNORED,
@@ -93,6 +95,28 @@ def test_attention_within_documents_is_that_of_the_documents_alone(attention, lo
     apart = losses(model, together, "fp32", end_of_text=0)
     torch.testing.assert_close(apart, alone + across, rtol=1e-5, atol=1e-5)
     assert abs(losses(model, together, "fp32") - apart) > 1e-4
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        TINY | {"model_type": "gpt_oss", "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1},
+        TINY | {"model_type": "mamba", "state_size": 4},
+    ],
+    ids=["mask", "state"],
+)
+def test_a_model_that_sees_across_documents_is_refused_them(shape):
+    spec = tiny_spec(model=shape, boundaries="documents")
+    build_engine(spec, "eager", 1)
+    with pytest.raises(
+        SpecError, match=r"boundaries: 'documents' with model_type \w+, which sees the documents before"
+    ):
+        build_engine(spec, "eager", 1, end_of_text=0)
+    model = build_model(shape | {"initializer_range": 0.3}, "eager", seed=0)
+    tokens = torch.tensor([[5, 9, 0, 8, 2, 7], [4, 6, 0, 8, 2, 7]])
+    with torch.no_grad():
+        one, other = sequence_losses(model, tokens, "fp32", end_of_text=0, by_token=True)[:, -2:]
+    assert not torch.allclose(one, other)
 
 
 def test_masks_hide_the_same_number_of_tokens_and_know_no_batch():
