@@ -16,7 +16,7 @@ from rich.console import Console
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
 from pipeline.cli.trainers.plan import CONFIRM_AGAIN, KEEPS, never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
-from pipeline.cli.words import names_and_keys, print_line, refuse_rehearsal, text_keys
+from pipeline.cli.words import names_and_keys, print_line, refuse_misspelt, refuse_rehearsal, text_keys
 from pipeline.done import answer_digest
 from pipeline.goals.registry import goal_of, question_of_study
 from pipeline.question.data import below
@@ -54,6 +54,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     """Write the configuration that the words ask for."""
     keys = tuple(f"{key}=" for key in KEYS)
     folders, given = names_and_keys(words)
+    refuse_misspelt(given, KEYS)
     own = text_keys(word for word in given if word.startswith(keys))
     problems = []
     if len(folders) != 1:

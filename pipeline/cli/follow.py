@@ -18,7 +18,14 @@ from rich.console import Console
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import perplexity_question, table_kind
 from pipeline.cli.run_logs import RunFacts, RunLog, facts_of, first_other_rate, join_logs, loss_keys, read_logs
-from pipeline.cli.words import checked_settings, names_and_keys, print_line, refuse_rehearsal, update_settings
+from pipeline.cli.words import (
+    checked_settings,
+    names_and_keys,
+    print_line,
+    refuse_misspelt,
+    refuse_rehearsal,
+    update_settings,
+)
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.ratio.following import Ending, FollowedRun, follow
 from pipeline.goals.registry import question_of_study
@@ -128,7 +135,8 @@ def _read_words(words: Sequence[str]) -> tuple[list[str], FollowSettings, list[s
     for word in rest:
         given.append(f"watch={next(rest, '')}" if word == "--watch" else word.replace("--watch=", "watch=", 1))
     names, keys = names_and_keys(given)
-    own = {item.name for item in fields(FollowSettings)}
+    own = [item.name for item in fields(FollowSettings)]
+    refuse_misspelt(keys, own)
     of_follow = [word for word in keys if word.split("=")[0].split(".")[0] in own]
     settings = OmegaConf.structured(FollowSettings)
     problems = update_settings(settings, of_follow, FollowSettings)

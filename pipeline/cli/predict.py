@@ -17,7 +17,7 @@ from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
 from pipeline.cli.predict_domain import predict_domains
 from pipeline.cli.verb_table import EXPORT
-from pipeline.cli.words import checked_settings, names_and_keys, text_keys, update_settings
+from pipeline.cli.words import checked_settings, names_and_keys, refuse_misspelt, text_keys, update_settings
 from pipeline.done import confirming_import, exported
 from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios, unfollowed
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
@@ -98,6 +98,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     if any(word.startswith("points=") for word in words):
         return _predict_table(words, console, print_json)
     folders, keys = names_and_keys(words)
+    refuse_misspelt(keys, ("domain_ratio", "third", "new", "points", "tokens"))
     own = [word for word in keys if word.startswith(KEY)]
     new = text_keys(word for word in keys if word.startswith("new=")).get("new")
     problems = []

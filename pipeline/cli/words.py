@@ -11,7 +11,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from pipeline.question.messages import ConfigError, one_line, required, type_of, value_problems
+from pipeline.question.loading import selects_file
+from pipeline.question.messages import ConfigError, nearest, one_line, required, type_of, value_problems
 from pipeline.question.overrides import key_and_value
 from pipeline.question.schema import Question
 from training.keys import key_problems
@@ -35,6 +36,17 @@ def _is_name(word: str) -> bool:
 def text_keys(words: Iterable[str]) -> dict[str, str]:
     """Key -> text of words key=value; without those of null, which is as if they were not given."""
     return {key: str(value) for key, value in (key_and_value(word, str) for word in words) if value is not None}
+
+
+def refuse_misspelt(words: Iterable[str], own: Iterable[str]) -> None:
+    """Raise ConfigError for words key=value whose key is near one of a verb's `own`, and no key of a question."""
+    problems = []
+    for word in words:
+        key = word.partition("=")[0]
+        if "." not in key and key not in own and type_of(key) is None and not selects_file(word):
+            problems += [f"{key}: no such key{near}" for near in filter(None, [nearest(key, own)])]
+    if problems:
+        raise ConfigError(problems)
 
 
 def update_settings(settings: DictConfig | ListConfig, words: Iterable[str], schema: type) -> list[str]:

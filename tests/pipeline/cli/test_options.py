@@ -248,3 +248,16 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
         assert following("status") == f"next: cptlaw {verb} {copy}"
     assert following("collect") == f"next: cptlaw fit {copy}"
     assert following("recommend") == f"next: cptlaw confirm {copy}"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("predict S domainratio=0.3 domain_ratio=0.4", "domainratio: no such key; did you mean domain_ratio?"),
+        ("export S fromat=trl", "fromat: no such key; did you mean format?"),
+        ("export S format=trl otput=x.yaml", "otput: no such key; did you mean output?"),
+        ("follow S log.csv wacth=3", "wacth: no such key; did you mean watch?"),
+    ],
+)
+def test_a_misspelt_key_of_a_verb_is_named_with_its_own_nearest_one(words: str, line: str, capsys) -> None:
+    assert refused(words.split(), capsys) == line
