@@ -73,7 +73,8 @@ def trade_off(
     )
     r_d = float(found.domain_ratio[0])
     if np.isnan(r_d):
-        message = f"infeasible even at r_d=0: general loss would reach {_percent(found.general_at_0, general_before)}"
+        reached = _percent(found.general_at_0, general_before)
+        message = f"infeasible even at domain ratio 0: general loss would reach {reached}"
         warnings = beyond("general", general, _frame(general, N, D, np.ones(1), at["general"], "general"))
         return TradeOff(None, None, None, {}, Status("infeasible", message), warnings)
     status = Status("at bound", "nothing: predicted within tolerance at 100%")

@@ -93,7 +93,7 @@ def test_all_domain_when_nothing_binds(general, domain):
 def test_none_when_nothing_helps(general, domain):
     answer = fitting.trade_off(general, domain, N, D, -0.9, BEFORE)
     assert answer.domain_ratio is answer.low is answer.high is None
-    assert answer.status.message.startswith("infeasible even at r_d=0: general loss would reach ")
+    assert answer.status.message.startswith("infeasible even at domain ratio 0: general loss would reach ")
 
 
 def test_held_out_errors_widen_the_interval(general, domain):

@@ -318,7 +318,7 @@ def _drop_the_draws(study):
 
 def _find_no_mixture(study):
     nothing = {"mixture": None, "low": None, "high": None, "predicted": {}}
-    _edit(study, "recommendation.json", **nothing, binding="infeasible even at r_d=0")
+    _edit(study, "recommendation.json", **nothing, binding="infeasible even at domain ratio 0")
     (study.folder / "confirmation.json").unlink()
 
 
@@ -344,7 +344,11 @@ def _drop_a_model_from_the_plan(study):
     [
         (_drop_a_law, ["Not fitted: dcpt; cptlaw fit fits them, or says why it cannot.", "Parameters of the laws"], []),
         (_drop_the_draws, ["no bootstrap"], []),
-        (_find_no_mixture, ["No mixture keeps qwen2-0.7m within the tolerance", "infeasible even at r_d=0"], []),
+        (
+            _find_no_mixture,
+            ["No mixture keeps qwen2-0.7m within the tolerance", "infeasible even at domain ratio 0"],
+            [],
+        ),
         (
             _recommend_another_ratio,
             ["The confirmation runs are of another domain ratio", "tolerance, +7%"],
