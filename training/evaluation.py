@@ -17,8 +17,8 @@ class Validation:
     loss: float
     """Mean cross-entropy, nats per token."""
     stderr: float
-    """Standard error of the loss over sequences, nats per token; differences between steps and runs on the same windows
-    have a smaller one."""
+    """Standard error of the loss over sequences, nats per token, 0 of a single one; differences between steps and runs
+    on the same windows have a smaller one."""
 
 
 def evaluate(
@@ -49,4 +49,5 @@ def evaluate(
             by_sequence = losses(windows[rows]).detach().view(micro_batch, -1).sum(1)
             sums.append(by_sequence[: local_count - start].double().cpu().numpy())
     per_token = group.gather(np.concatenate(sums))[:count] / predictions
-    return Validation(math.fsum(per_token) / count, float(per_token.std(ddof=1) / math.sqrt(count)))
+    stderr = per_token.std(ddof=1) / math.sqrt(count) if count > 1 else 0.0
+    return Validation(math.fsum(per_token) / count, float(stderr))

@@ -2,6 +2,8 @@
 
 import math
 import re
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,6 +59,8 @@ POOLED = {
 """Column of laws -> names that a table may have for it."""
 MANY_ROWS = 20_000
 """With more rows than this a fit with intervals may take more than a minute."""
+PAUSE = 2.0
+"""Seconds between two lines of progress."""
 MANY = 12
 """With more sizes or ratios than this, leaving out each of them may run for minutes without progress output."""
 
@@ -218,10 +222,11 @@ def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit) -> tuple[
     shown: list[Table | str] = []
     keys: dict[str, object] = {}
     how = {"fix": settings.fix, "unknown": settings.unknown, "point_weights": settings.weights}
-    own = own_options(points, settings.law, how)
+    own, log = own_options(points, settings.law, how), _progress(corpus)
     for law in settings.law:
         fitted = fit(points, law, bootstrap=settings.bootstrap, seed=settings.seed, **own[law])
         keys[law] = fit_keys(fitted)
+        log(f"{law} is fitted")
         shown += [parameter_table(fitted, f"{law} on {corpus}" if corpus else law), fitted.explain()]
         if settings.out:
             prefix = re.sub(r"[^A-Za-z0-9_.-]", "_", corpus) + "-" * bool(corpus)
@@ -231,10 +236,23 @@ def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit) -> tuple[
             shown.append(f"written to {path}")
     if len(settings.law) > 1:
         by = possible_splits(points) if settings.by is None else list(settings.by)
-        tried = try_out(points, settings.law, by, **how)
+        tried = try_out(points, settings.law, by, log=log, **how)
         chosen = compare(points, settings.law, by, tried=tried, **how)
         shown += [selection_table(chosen, by, corpus), *advise(tried)]
     return shown, keys
+
+
+def _progress(corpus: str) -> Callable[[str], None]:
+    """Prints a line of progress on stderr where the last one is a while ago."""
+    last = time.monotonic()
+
+    def log(line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last > PAUSE:
+            last = time.monotonic()
+            print(": ".join(filter(None, [corpus, line])), file=sys.stderr, flush=True)
+
+    return log
 
 
 def _show(console: Console, shown: list[Table | str]) -> None:

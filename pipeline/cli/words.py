@@ -11,9 +11,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from pipeline.question.loading import selects_file
 from pipeline.question.messages import ConfigError, nearest, one_line, required, type_of, value_problems
 from pipeline.question.overrides import key_and_value
+from pipeline.question.presets import is_group
 from pipeline.question.schema import Question
 from training.keys import key_problems
 
@@ -43,7 +43,7 @@ def refuse_misspelt(words: Iterable[str], own: Iterable[str]) -> None:
     problems = []
     for word in words:
         key = word.partition("=")[0]
-        if "." not in key and key not in own and type_of(key) is None and not selects_file(word):
+        if "." not in key and key not in own and type_of(key) is None and not is_group(key.split("@")[0]):
             problems += [f"{key}: no such key{near}" for near in filter(None, [nearest(key, own)])]
     if problems:
         raise ConfigError(problems)

@@ -207,6 +207,13 @@ def gpu_note(runs: Sequence[PlannedRun], question: Question) -> str:
         ways = f"launcher.runs_per_device=1 for a run on each, or parallel=ddp parallel.processes={processes + idle}"
         gpus, each = f"launcher.slurm.gpus={launcher.slurm.gpus}", f"{processes} process{'es' * (processes > 1)}"
         return f"note: {gpus}: a job trains one run, of {each}, and {idle} of its GPUs do nothing; give fewer, {ways}"
+    each = launcher.runs_per_device or 0
+    needed = -(-len(runs) // max(each, 1)) * processes
+    idle = launcher.slurm.gpu_count - needed
+    if launcher.kind == "slurm" and each and idle > 0 and launcher.slurm.nodes <= 1 and not question.rehearsal:
+        these = f"{len(runs)} run{'s' * (len(runs) > 1)}"
+        given = f"launcher.slurm.gpus={launcher.slurm.gpus} launcher.runs_per_device={each}"
+        return f"note: {given}: for {these} at least {idle} of a job's GPUs do nothing; {needed} would do"
     if question.precision == "fp32" and on_gpu(question) and not question.rehearsal:
         slower = "a plan in fp32 on GPUs, without TF32, whose products in bf16 are many times as fast"
         return f"note: precision=fp32: {slower}; precision=bf16 takes them"

@@ -127,6 +127,14 @@ def test_a_continual_run_starts_at_its_parents_last_loss(manifest, spec, run, tm
     assert after["code"] < before["code"]
 
 
+def test_the_standard_error_of_one_window_is_a_number():
+    from training.evaluation import Validation, evaluate
+
+    windows = torch.tensor([[1.0, 3.0], [2.0, 6.0]])
+    assert evaluate(lambda rows: rows, windows[:1], 2, 1, lambda: None) == Validation(2.0, 0.0)
+    assert evaluate(lambda rows: rows, windows, 2, 1, lambda: None) == Validation(3.0, 1.0)
+
+
 def test_checkpoints_load_with_plain_transformers(manifest, run):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -203,7 +203,11 @@ def test_gpus_of_a_job_that_no_process_uses_are_noted() -> None:
     ways = "give fewer, launcher.runs_per_device=1 for a run on each, or parallel=ddp parallel.processes=8"
     idle = f"note: launcher.slurm.gpus=8: a job trains one run, of 1 process, and 7 of its GPUs do nothing; {ways}"
     assert note("launcher.slurm.gpus=8") == idle
-    assert not note("launcher.slurm.gpus=8", "launcher.runs_per_device=1")
+    question, runs = _large("launcher=slurm", "launcher.slurm.gpus=8", "launcher.runs_per_device=2")
+    given = "launcher.slurm.gpus=8 launcher.runs_per_device=2"
+    few = f"note: {given}: for 3 runs at least 6 of a job's GPUs do nothing; 2 would do"
+    assert gpu_note((runs * 2)[:3], question) == few
+    assert not gpu_note((runs * 16)[:15], question)
     assert not note("launcher.slurm.gpus=8", "parallel=ddp", "parallel.processes=8", "pretrain.global_batch=8")
 
 
