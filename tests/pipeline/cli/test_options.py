@@ -20,10 +20,11 @@ from pipeline.cli.json_output import json_of
 from pipeline.cli.key_help import FIRST
 from pipeline.cli.main import run
 from pipeline.cli.verb_table import VERBS
-from pipeline.done import exported
+from pipeline.done import answer_digest, exported
 from pipeline.question.schema import LawConfig, Question
 from pipeline.show.conclusion import conclusion_of
 from pipeline.steps import STEPS, step_after
+from pipeline.study.artifacts import Export
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.show.report.report_study import make_study
@@ -218,26 +219,26 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
 
     export = f"next: cptlaw export {copy} format=trl output=trl.yaml without_validation=true"
     assert following("report") == following("cancel") == export
-    # An answer that was exported is trained.
-    assert run(["export", str(copy), "format=trl", f"output={tmp_path / 'trl.yaml'}"]) == 0
+    # What was exported before the confirmation, for any ratio, is exported again.
+    context, trl = Context(study[1], Study(copy)), tmp_path / "trl.yaml"
+    (copy / "confirmation.json").rename(kept := copy / "kept.json")
+    assert run(["export", str(copy), "format=trl", f"output={trl}", "domain_ratio=0.3"]) == 0
+    assert exported(context)
+    assert step_after("report", context) == "confirm"
+    kept.rename(copy / "confirmation.json")
     capsys.readouterr()
-    assert following("report") == following("status") == f"next: trl sft --config {tmp_path / 'trl.yaml'}"
-    (tmp_path / "trl.yaml").unlink()
+    assert following("report") == export
+    # An answer that was exported is trained.
+    dataclasses.replace(Export.read(context.study), answer=answer_digest(context)).write(context.study)
+    assert following("report") == following("status") == f"next: trl sft --config {trl}"
+    trl.unlink()
     assert following("cancel") == export
     # Who fits is shown the answer, though all is done.
-    context = Context(study[1], Study(copy))
     assert [step_after(verb, context) for verb in ("collect", "fit", "recommend")] == ["", "recommend", ""]
     # The report is older than the answer.
     os.utime(copy / "recommendation.json", (time.time() + 1,) * 2)
     assert step_after("recommend", context) == "report"
     assert following("status") == f"next: cptlaw report {copy}"
-    # What was exported before the confirmation is exported again, for any ratio.
-    (copy / "confirmation.json").rename(kept := copy / "kept.json")
-    assert run(["export", str(copy), "format=trl", f"output={tmp_path / 'trl.yaml'}", "domain_ratio=0.3"]) == 0
-    assert exported(context)
-    assert step_after("report", context) == "confirm"
-    kept.rename(copy / "confirmation.json")
-    assert not exported(context)
     # What would tell an answer that is not known leads, in place of its report.
     known = (copy / "recommendation.json").read_text()
     (copy / "recommendation.json").write_text(known.replace('"identified": true', '"identified": false'))
