@@ -70,7 +70,8 @@ def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path
     assert end.endswith(f"would read 153,600, 1.80 epochs; {fewer}")
     shorter = planned_or_estimated(context_of(read_question([*words, "corpora.sources.general.max_bytes=90000"])))
     assert "general some 30 k," in shorter.sizes[0]
-    installed = read_question(["experiment=quickstart", "target.steps=50000", "pretrain.steps=200"])
+    steps = ["target.steps=50000", "pretrain.steps=200"]
+    installed = read_question(["experiment=quickstart", f"data={tmp_path / 'none'}", *steps])
     planned = planned_or_estimated(context_of(installed))
     assert planned.sizes[0].endswith(": general some 4 M, code some 2.7 M")
     assert all(line.startswith("note, estimated: corpora.sources.") for line in planned.text_lines())
