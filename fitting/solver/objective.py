@@ -64,6 +64,7 @@ class Given(Rows):
 
 
 def given_of(problems: Sequence[Problem], penalties: Sequence[Penalty | None]) -> Given:
+    """What differs between descents of one law: a row for each problem with its penalty; all have one, or none."""
     mean, precision = (np.array(each) for each in zip(*(problem.mean_and_precision for problem in problems)))
     targets, weights = ([getattr(one, name) for one in problems] for name in ("log_loss", "point_weights"))
     each = [(0, 0.0, 0.0) if one is None else (one.number, one.target, one.strength) for one in penalties]
@@ -122,6 +123,7 @@ class Model(Rows):
 
 
 def model_at(problem: Problem, given: Given, at: LawAt, there: State) -> Model:
+    """The derivatives at each state: of its residuals and of the objective, the penalty among it."""
     p, m = there.theta.shape[1], at.rows.shape[-2]
     slopes = problem.slope_rows(at, there.theta[:, :m], there.loss)
     rows = np.concatenate([at.rows, slopes], axis=1)
