@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
-from pipeline.cli.trainers.plan import CONFIRM_AGAIN, KEEPS, never_expressed, training_plan
+from pipeline.cli.trainers.plan import CONFIRM_AGAIN, KEEPS, PREDICTED, never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
 from pipeline.cli.words import names_and_keys, print_line, refuse_misspelt, refuse_rehearsal, text_keys
 from pipeline.done import answer_digest
@@ -37,7 +37,7 @@ HELP = f"""usage: cptlaw export STUDY_FOLDER format=NAME [output=FILE] [devices=
   format       {", ".join(FORMATS)}
   output       file to write; default: print. Documents that the trainer would read otherwise than cptlaw (.txt files,
                filters, text of a model) are written into a folder beside it, whose name ends in -data
-  domain_ratio ratio of the domain corpus in the training tokens, 0 to 1; default: the recommended one
+  domain_ratio ratio of the domain corpus in the training tokens, 0 to 1; default: that of the answer
   devices      GPUs that train one run together; default: 1
   micro_batch  sequences per forward pass of a GPU; default: 1
   without_validation
@@ -102,7 +102,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if plan.unknown:
         print(plan.unknown, file=sys.stderr)
     first = plan.facts[: bool(output and not plan.unknown)]
-    for line in [*first, *(fact for fact in plan.facts if fact.endswith((CONFIRM_AGAIN, KEEPS))), *missing]:
+    for line in [*first, *(fact for fact in plan.facts if fact.endswith((CONFIRM_AGAIN, KEEPS, PREDICTED))), *missing]:
         print(f"note: {line}", file=sys.stderr)
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -115,6 +115,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     command = FORMATS[name].command.format(file=shlex.quote(str(output or "FILE")), devices=plan.devices)
     gpus = f"{plan.devices} GPU{'s' * (plan.devices > 1)}"
     line = f"{command}, on {gpus}, where the text and the model are under the paths in that file"
+    ratio = plan.domain_ratio
     follow = shlex.join(["cptlaw", "follow", folders[0], *([] if ratio is None else [f"domain_ratio={ratio}"])])
     if question.model.path == IMPORTED:
         # Without its text no checkpoint can be measured.

@@ -46,6 +46,8 @@ class Conclusion:
     """Verb and words of the command that `remedy` names first; empty: it names none."""
     is_outdated: bool = False
     """Whether the answer is of other points or another question."""
+    domain_ratio: float | None = None
+    """What to train on by the confirmation runs, where the recommended ratio is just beyond the tolerance."""
 
     @property
     def lines(self) -> list[str]:
@@ -101,8 +103,10 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         remedy, command = _remedy(context, answer, ratio_unknown, found.outcome.seeds if found else 0)
         why = found.why_not if found else ""
         return Conclusion(f"{line}{beside}", False, verdict, inside, why, f"What would tell: {remedy}.", command)
-    mixture = _mixed(answer, domain)
+    keeps, mixture = found.keeps if found else None, _mixed(answer, domain)
     others = [f"{percent(ratio)} {name}" for name, ratio in answer.mixture.items() if name != domain]
+    if keeps is not None:
+        mixture, others = f"{percent(keeps)} {domain}", [f"{percent(1 - keeps)} {context.question.corpora.general}"]
     headline = f"train {answer.target.model} on {' and '.join([mixture, *others])}"
     if flat := _flat(answer, domain):
         headline = f"any ratio up to {mixture} will do: {flat}"
@@ -111,7 +115,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         headline += f" by prediction; no run{outside} has confirmed it yet{beside}"
     else:
         headline = "; ".join(filter(None, [headline, found.remark, found.losses]))
-    return Conclusion(headline, True, verdict, inside)
+    return Conclusion(headline, True, verdict, inside, domain_ratio=keeps)
 
 
 def _unknown(domain: str, answer: Recommendation) -> str:
@@ -204,7 +208,7 @@ class _Measured:
         self.domain, self.general = question.corpora.domain, question.corpora.general
         self.rows = [row for row in confirmation.confirmations if row.recommended]
         self.ends = {row.corpus: row for row in self.rows if row.run == confirmation.confirmations[0].run}
-        self.ratio = _mixed(answer, self.domain)
+        self.ratio, self.keeps = _mixed(answer, self.domain), None
         by_goal = self._of_tolerance if self.outcome.loss_increase else self._of_minimum
         self.failure, self.remark = by_goal()
         if wide := next((row for row in self.ends.values() if _is_far(row)), None):
@@ -282,14 +286,13 @@ class _Measured:
             return "", measured  # No ratio is above it.
         if abs(increase - tolerance) <= max(MISSED * abs(tolerance), 1e-3) and outcome.verdict != NOT_CONFIRMED:
             if increase > tolerance and self.ends[self.general].inside:
-                at = ""
-                if crossing:
-                    # Down, as the recommended ratio is.
-                    given = f"cptlaw export with domain_ratio={math.floor(crossing.value * 1000) / 1000:g}"
-                    at = f"; by the runs about {percent(crossing.value)} keeps to it, which {given} writes"
-                measured += (
-                    f": {100 * (increase - tolerance):.2g} points more, as the prediction's interval allows for{at}"
-                )
+                more = f"{100 * (increase - tolerance):.2g} points more, as the prediction's interval allows for"
+                if crossing and crossing.value < (self.answer.mixture or {})[self.domain]:
+                    self.keeps = math.floor(crossing.value * 1000) / 1000  # Down, as the recommended ratio is.
+                    measured = (
+                        f"by the runs this keeps to the tolerance, since at the predicted {self.ratio} {measured}"
+                    )
+                measured = f"{measured}: {more}"
             return "", measured
         if outcome.verdict == CONFIRMED:
             return f"{self.ratio} may be within the tolerance or not: {measured}, and the seeds differ as much", ""

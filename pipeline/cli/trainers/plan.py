@@ -33,6 +33,9 @@ CONFIRM_AGAIN = "run cptlaw confirm again"
 KEEPS = "writes the ratio that by the runs keeps to the tolerance"
 """How the fact ends of a confirmation run that missed the tolerance."""
 
+PREDICTED = "writes the predicted ratio"
+"""The same where the file has the ratio that keeps to the tolerance."""
+
 
 @dataclass(frozen=True)
 class TrainerCorpus:
@@ -108,6 +111,8 @@ class TrainingPlan:
     seed: int
     facts: tuple[str, ...]
     """What the study says of this run, a line each."""
+    domain_ratio: float | None = None
+    """Ratio of the domain corpus where it is not the recommended one."""
     unknown: str = ""
     """Why the answer is not known yet, and what would tell; empty: it is known."""
     data_folder: str = ""
@@ -132,7 +137,7 @@ class TrainingPlan:
 def training_plan(
     question: Question, study: Study, devices: int, micro_batch: int, domain_ratio: float | None = None
 ) -> TrainingPlan:
-    """The run that recommendation.json of a study asks for, or the same at another domain ratio, 0 to 1.
+    """The run that a study's answer asks for, or the same at another domain ratio, 0 to 1.
 
     Raises:
         StudyError: no recommendation, or one without a mixture.
@@ -157,6 +162,8 @@ def training_plan(
         written = f"{percent(answer.mixture[question.corpora.domain])} {question.corpora.domain}"
         other = "domain_ratio=RATIO writes another"
         unknown = " ".join([*known.lines, f"The file has the predicted ratio all the same, {written}; {other}."])
+    elif (domain_ratio := known.domain_ratio) is not None:
+        mixture, _ = _given_mixture(context, domain_ratio, known)
     if not question.model.path:
         before = float(learning_rates(pieces(question.pretrain), question.pretrain.steps)[-1])
     return TrainingPlan(
@@ -175,6 +182,7 @@ def training_plan(
         precision="bf16" if question.precision == "auto" else question.precision,
         seed=question.seed,
         facts=tuple(facts),
+        domain_ratio=domain_ratio,
         unknown=unknown,
     )
 
@@ -252,7 +260,7 @@ def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[
     ]
     if made and confirms:
         lines.append(f"confirmation: {known.verdict}; {known.inside}. {made.outcome.sentence}")
-        lines += _keeps(made.outcome, answer, context.question.corpora.domain)
+        lines += _keeps(made.outcome, answer, context.question.corpora.domain, known)
     elif made:
         earlier = made.is_of_earlier_fit(answer, context.question.corpora.domain)
         of = "an earlier fit" if earlier else "another answer"
@@ -260,10 +268,14 @@ def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[
     return [*known.lines, *lines, *_precision(context), *(f"warning: {line}" for line in answer.warnings)]
 
 
-def _keeps(outcome: Outcome, answer: Recommendation, domain: str) -> Iterator[str]:
-    """The key that writes the ratio at which the confirmation runs keep to a tolerance that the recommended missed."""
+def _keeps(outcome: Outcome, answer: Recommendation, domain: str, known: Conclusion) -> Iterator[str]:
+    """Which ratio is written where the recommended one missed the tolerance, and the key that writes the other."""
     increase, crossing = outcome.loss_increase, outcome.crossing
-    if increase and crossing and outcome.tolerance is not None and increase.value > outcome.tolerance:
+    if known.domain_ratio is not None:
+        recommended = (answer.mixture or {})[domain]
+        written = f"written is {percent(known.domain_ratio)} {domain}; these losses are those of {percent(recommended)}"
+        yield f"{written}; domain_ratio={recommended:g} {PREDICTED}"
+    elif increase and crossing and outcome.tolerance is not None and increase.value > outcome.tolerance:
         # Down, as the recommended ratio is.
         other = f"domain_ratio={math.floor(crossing.value * 1000) / 1000:g} {KEEPS}"
         yield f"written is the recommended ratio, {percent((answer.mixture or {})[domain])} {domain}; {other}"

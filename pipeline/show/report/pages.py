@@ -86,7 +86,9 @@ def _card(folder: Path, answer: Evidence) -> tuple[str, str, str, str]:
     content, ratio, place = answer.written, _domain_ratio(answer), answer.study.answer("report.html")
     value, more = "not yet", "no recommendation"
     if content is not None and ratio is not None:
-        value = f"{percent(ratio)} {answer.domain}" if answer.conclusion.is_known else "not known yet"
+        known = answer.conclusion
+        ratio = ratio if known.domain_ratio is None else known.domain_ratio
+        value = f"{percent(ratio)} {answer.domain}" if known.is_known else "not known yet"
         more = f"90% interval {_interval(content)}; confirmed: {answer.conclusion.verdict}"
     elif content is not None:
         value, more = "none", content.binding

@@ -55,7 +55,7 @@ def answer_sentence(evidence: Evidence) -> str:
         return f"No {evidence.ratio_name} is feasible for {run} by {law}: {content.binding}. {asked}"
     peak = f" at a peak learning rate of {content.peak_learning_rate:g}" if content.peak_learning_rate else ""
     predicted = " and ".join(f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items())
-    ratio = evidence.domain_ratio
+    ratio = evidence.domain_ratio if known.domain_ratio is None else known.domain_ratio
     mixture = f"{percent(ratio)} {evidence.domain} and {percent(1 - ratio)} {evidence.general}"
     begins = f"Train {run} on" if known.is_known else " ".join([*known.lines[1:], f"Predicted for {run}:"])
     words = [
@@ -63,6 +63,8 @@ def answer_sentence(evidence: Evidence) -> str:
         f"{asked} {_BINDING[known.is_known]}: {content.binding}.",
         f"Losses predicted by {law}, nats per token: {predicted}.",
     ]
+    if known.domain_ratio is not None:
+        words.append(f"These losses are those of the predicted ratio, {percent(evidence.domain_ratio)}.")
     if evidence.answered:
         measured = [
             f"{row.measured:.4f} on {row.corpus} (error of the prediction: {row.relative_error:+.2%})"

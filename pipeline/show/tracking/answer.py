@@ -62,7 +62,7 @@ def answer_summary(evidence: Evidence) -> dict[str, Any]:
     if (content := evidence.recommendation) is None or known.is_outdated:
         return numbers
     numbers |= {name: getattr(content, name) for name in ("law", "binding", "low", "high")}
-    numbers["domain_ratio"] = evidence.domain_ratio
+    numbers |= {"domain_ratio": evidence.domain_ratio, "domain_ratio_by_runs": known.domain_ratio}
     for corpus, loss in content.predicted.items():
         sides = {"predicted": loss.loss, "predicted_low": loss.low, "predicted_high": loss.high}
         numbers |= {f"{side}/{corpus}": value for side, value in sides.items()}

@@ -255,6 +255,18 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     shown = capsys.readouterr()
     assert f"# {line}" in shown.out
     assert f"note: {line}" in shown.err
+    expected = {corpus: PredictedLoss(2.01, 2.0, 2.02) for corpus in ("general", "domain")}
+    narrow = dataclasses.replace(made, predicted=expected)
+    narrow.write(study)
+    slightly = dataclasses.replace(missed, loss_increase=Interval(0.031, None, None))
+    Confirmation(0.9, rows, slightly, None, narrow.identity).write(study)
+    assert run(["export", folder, "format=megatron", f"output={output}"]) == 0
+    shown = capsys.readouterr()
+    assert "--data-path 0.716 general_text_document 0.284 domain_text_document" in output.read_text()
+    assert "note: Train base on 28.4% domain and 71.6% general; by the runs this keeps to the tol" in shown.err
+    line = "note: written is 28.4% domain; these losses are those of 30%; domain_ratio=0.3 writes the predicted ratio"
+    assert line in shown.err
+    assert f"cptlaw follow {folder} domain_ratio=0.284" in shown.err or "follow" not in shown.err
     made = dataclasses.replace(made, low=0.0, high=1.0, identified=False)
     confirmation = Confirmation(0.9, rows, goal_of(question).outcome(question, made, rows), None, "an earlier one")
     confirmation.write(study)

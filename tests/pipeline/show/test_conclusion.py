@@ -11,7 +11,10 @@ from pipeline.goals.registry import goal_of, read_question
 from pipeline.question.schema import Question
 from pipeline.question.schema.training import ScheduleConfig
 from pipeline.show.conclusion import Conclusion, conclude
+from pipeline.show.report.evidence import Evidence
+from pipeline.show.report.study_page import answer_sentence
 from pipeline.show.terminal import answer_items
+from pipeline.show.tracking.answer import answer_summary
 from pipeline.study.artifacts import Confirmation, Interval, PredictedLoss, Recommendation, RecommendedRun
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
@@ -34,6 +37,7 @@ ALL = WIDE | {"mixture": {"general": 0.0, "code": 1.0}, "low": 0.9, "high": 1.0}
 SEEDS = {0.5: [2.058, 2.062], 0.3: [2.0, 2.001]}
 NOTHING = {"low": 0.0, "high": 1.0, "identified": False}
 TRAIN, UNKNOWN = "train qwen2-0.7m on 50% code and 50% general", "the domain ratio of code is not known yet"
+KEEPS = "train qwen2-0.7m on 49% code and 51% general; by the runs this keeps to the tolerance, since "
 LOSS = "the loss on code is 3.0000, predicted 2.9000 to 3.1000"
 ROSE = "where the loss on general rose by 6.00%, 3% is allowed"
 
@@ -87,7 +91,8 @@ def _conclusion(
         (None, BELOW, f"{TRAIN} by prediction; no run has confirmed it yet", "not yet"),
         ({1.0: [2.02], 0.85: [2.0]}, ALL, "train qwen2-0.7m on 100% code and 0% general; the loss on", "as predicted"),
         ({1.0: [2.0, 2.001], 0.85: [2.1, 2.101]}, ALL, "train qwen2-0.7m on 100% code and 0% general;", "confirmed"),
-        (OVER, {}, f"{TRAIN}; the loss on general rose by 3.15%, 3% is allowed: 0.15 points more", "as"),
+        (OVER, {}, KEEPS, "as"),
+        ({0.5: [2.063]}, {}, f"{TRAIN}; the loss on general rose by 3.15%, 3% is allowed: 0.15 points more", "as"),
         (MET, BELOW, f"{TRAIN}; the loss on general rose by 2.90%, 3% is allowed", "as predicted, by one"),
         (SEEDS, WIDE, f"{TRAIN}; the loss on general rose by 3.00%", "confirmed"),
         (MISSED, {"low": 0.35}, f"about 40% code, not 50%, {ROSE}", "within its interval, but misses"),
@@ -123,10 +128,18 @@ def test_the_headline_says_what_is_known(
     assert ("cptlaw confirm" in known.remedy) == (asked and losses is None)
 
 
-def test_a_ratio_that_the_runs_keep_to_is_what_export_writes_if_asked(tmp_path: Path) -> None:
-    known = _conclusion(tmp_path, OVER | {0.3: [2.0]})
-    line = "by the runs about 49% keeps to it, which cptlaw export with domain_ratio=0.49 writes"
-    assert line in known.headline
+def test_just_above_the_tolerance_the_ratio_that_the_runs_keep_to_is_what_to_train_on(tmp_path: Path) -> None:
+    known = _conclusion(tmp_path, OVER)
+    assert known.headline.startswith(
+        f"{KEEPS}at the predicted 50% code the loss on general rose by 3.15%, 3% is allowed"
+    )
+    assert known.domain_ratio == 0.49
+    evidence = Evidence(Context(dataclasses.replace(QUESTION, studies=str(tmp_path)), Study(tmp_path)))
+    assert "tokens on 49% code and 51% general (90% interval of the domain ratio: " in answer_sentence(evidence)
+    assert " These losses are those of the predicted ratio, 50%. " in answer_sentence(evidence)
+    evidence.study.write_plan([])
+    assert answer_summary(evidence)["domain_ratio_by_runs"] == 0.49
+    assert _conclusion(tmp_path, MET).domain_ratio is None
 
 
 def test_rounds_are_no_remedy_where_the_ratio_is_known_and_the_change_alone_is_not(tmp_path: Path) -> None:
