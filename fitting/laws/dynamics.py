@@ -5,13 +5,25 @@ corpus. B is above 0 on the corpus of pre-training, which is forgotten, and belo
 that holds of the whole shift, since a2 has either sign and B takes it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from fitting.laws.law import AnnealingArea, Columns, Law, Parameter, Slopes, Solving, StudyPoints, exponent, power
+from fitting.laws.law import (
+    AnnealingArea,
+    Basis,
+    Columns,
+    Law,
+    Parameter,
+    Slopes,
+    Solving,
+    StudyPoints,
+    exponent,
+    power,
+)
 
 _L0 = Parameter("L0", "nats per token")
 _A = Parameter("A", "nats per token, at S1 = 1")
@@ -129,15 +141,11 @@ def _law(
     name: str,
     equation: str,
     number: str,
-    basis: Callable[[Columns, np.ndarray], np.ndarray],
+    basis: Basis,
     linear: tuple[Parameter, ...] = (),
     nonlinear: tuple[Parameter, ...] = (),
     varies: Mapping[str, str] = MappingProxyType({}),
-    rate_power: float = 0.0,
-    amplitudes: Callable[[np.ndarray], np.ndarray] | None = None,
-    slopes: Callable[[Columns, np.ndarray, np.ndarray], Slopes] | None = None,
-    study: StudyPoints | None = None,
-    on_domain: str = "",
+    **more: Any,
 ) -> Law:
     return Law(
         name=name,
@@ -148,12 +156,8 @@ def _law(
         varies={"s1": "E", **varies},
         positive=("s1_pretrain",),
         basis=basis,
-        slopes=slopes,
-        solving=Solving(amplitudes=amplitudes),
-        s2=AnnealingArea(rate_power),
-        at_once=amplitudes is None,
-        study=study,
-        on_domain=on_domain,
+        at_once="solving" not in more,
+        **more,
     )
 
 
@@ -193,7 +197,7 @@ DYNAMICS = (
         _replay,
         nonlinear=(_A1, _A2),
         varies={"r": "a2"},
-        amplitudes=_unit_shift,
+        solving=Solving(amplitudes=_unit_shift),
         study=StudyPoints(from_step=1),
         on_domain="dynamics-replay-domain",
     ),
@@ -204,7 +208,7 @@ DYNAMICS = (
         _replay_domain,
         nonlinear=(_A1, _A2),
         varies={"r": "a2"},
-        amplitudes=_unit_shift_domain,
+        solving=Solving(amplitudes=_unit_shift_domain),
     ),
     *(
         _law(
@@ -214,7 +218,7 @@ DYNAMICS = (
             "eq. 9",
             _plain,
             slopes=_plain_slopes,
-            rate_power=power_of_rate,
+            s2=AnnealingArea(power_of_rate),
         )
         for name, power_of_rate in (("dynamics-lr-weighted", 0.1), ("dynamics-lr-weighted-0.2", 0.2))
     ),

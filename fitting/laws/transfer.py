@@ -20,10 +20,24 @@ is read more is learned the more slowly, the more of it was read.
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 
-from fitting.laws.law import AnnealingArea, Columns, Law, Parameter, Slopes, StudyPoints, exponent, power, ratio_offset
+from fitting.laws.law import (
+    AnnealingArea,
+    Basis,
+    Columns,
+    Law,
+    Parameter,
+    Slopes,
+    SlopesOf,
+    StudyPoints,
+    exponent,
+    no_offset,
+    power,
+    ratio_offset,
+)
 
 _C2 = Parameter("C2", "nats per token and unit of S2")
 _C = Parameter("C", "nats per token")
@@ -45,6 +59,7 @@ _OPEN_SHARED = ("C2",)
 _STUDY = StudyPoints(from_step=5)
 _ROOT, _SQUARE = r"S_1[\eta^{2/3}]", r"S_2[\eta^2]"
 _COLUMNS = ("rho", "r", "s1", "s2", "s1_pretrain")
+_ANCHORED_COLUMNS = ("loss_before", *_COLUMNS)
 
 
 def _before(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -236,159 +251,132 @@ _FURTHEST = 3.0
 """Beyond it log(1 + E S1) goes on where shifts end (docs/performance.md, "How far do laws see?"). Those of base models
 do not all end (docs/base-model.md, "Which law holds?")."""
 
-_LAWS = (
-    Law(
-        name="transfer-anchored",
-        equation=rf"L = L_{{before}} - C_2 S_2 + C {_SHIFT}\log(1+E S_1){_FURTHER}",
-        source=_SOURCE,
-        parameters=(_C2, _C, _G, _EPS, _E),
-        columns=("loss_before", *_COLUMNS),
-        varies={"r": "eps", "s1": "E"},
-        basis=_anchored,
-        slopes=_anchored_slopes,
-        offset=_before,
-        study=_STUDY,
+
+def _law(
+    name: str, equation: str, parameters: tuple[Parameter, ...], basis: Basis, slopes: SlopesOf | None, **more: Any
+) -> Law:
+    """A law with the fields that most of these have, but for those in `more`."""
+    fields = {"source": _SOURCE, "columns": _ANCHORED_COLUMNS, "varies": {"r": "eps", "s1": "E"}, "offset": _before}
+    fields |= {"parameters": parameters, "basis": basis, "slopes": slopes, "study": _STUDY, "at_once": True}
+    return Law(name=name, equation=equation, **(fields | more))
+
+
+_OPEN: dict[str, Any] = {"varies": {"r": "eps", "s1_root": "E"}, "columns": _OPEN_COLUMNS, "source": _OPEN_SOURCE}
+_OPEN |= {"s2": _OPEN_S2, "shared": _OPEN_SHARED}
+_CHANGES: dict[str, Any] = {"columns": (*_ANCHORED_COLUMNS, "r_first", "s1_first")}
+_CHANGES["source"] = _SOURCE.replace("laws.md", "training.md")
+_AT_1 = "nats per token, at N = 1"
+TRANSFER = (
+    _law(
+        "transfer-anchored",
+        rf"L = L_{{before}} - C_2 S_2 + C {_SHIFT}\log(1+E S_1){_FURTHER}",
+        (_C2, _C, _G, _EPS, _E),
+        _anchored,
+        _anchored_slopes,
         furthest=_FURTHEST,
     ),
-    Law(
-        name="transfer",
-        equation=rf"L = L_0 + F N^{{-g}} - C_2 S_2 + C {_SHIFT}\log(1+E S_1){_FURTHER}",
-        source=_SOURCE,
-        parameters=(
-            *(_C2, _C, _G, Parameter("L0", "nats per token"), Parameter("F", "nats per token, at N = 1")),
-            *(_EPS, _E, exponent("g", "N")),
-        ),
+    _law(
+        "transfer",
+        rf"L = L_0 + F N^{{-g}} - C_2 S_2 + C {_SHIFT}\log(1+E S_1){_FURTHER}",
+        (_C2, _C, _G, Parameter("L0", "nats per token"), Parameter("F", _AT_1), _EPS, _E, exponent("g", "N")),
+        _sized,
+        _sized_slopes,
         columns=(*_COLUMNS, "N"),
         varies={"r": "eps", "s1": "E", "N": "g"},
-        basis=_sized,
-        slopes=_sized_slopes,
-        study=_STUDY,
+        offset=no_offset,
     ),
-    Law(
-        name="transfer-scaled",
-        equation=rf"L = L_{{before}} - C_2 S_2 + C N^{{\nu}} {_SHIFT}\log(1+E S_1){_FURTHER}",
-        source=_SOURCE,
-        parameters=(
-            *(_C2, replace(_C, unit="nats per token, at N = 1"), _G, _EPS, _E),
+    _law(
+        "transfer-scaled",
+        rf"L = L_{{before}} - C_2 S_2 + C N^{{\nu}} {_SHIFT}\log(1+E S_1){_FURTHER}",
+        (
+            *(_C2, replace(_C, unit=_AT_1), _G, _EPS, _E),
             Parameter("nu", "exponent of N", -2.0, 2.0, linear=False, start=(-0.3, 0.3)),
         ),
-        columns=("loss_before", *_COLUMNS, "N"),
+        _scaled,
+        _scaled_slopes,
+        columns=(*_ANCHORED_COLUMNS, "N"),
         varies={"r": "eps", "s1": "E", "N": "nu"},
-        basis=_scaled,
-        slopes=_scaled_slopes,
-        offset=_before,
-        study=_STUDY,
         furthest=_FURTHEST,
     ),
-    Law(
-        name="transfer-rate",
-        equation=rf"L = L_{{before}} - C_2 S_2 + C {_SHIFT}\log\left(1+E (r+\epsilon)^{{\kappa}} S_1\right){_FURTHER}",
-        source=_SOURCE,
-        parameters=(
+    _law(
+        "transfer-rate",
+        rf"L = L_{{before}} - C_2 S_2 + C {_SHIFT}\log\left(1+E (r+\epsilon)^{{\kappa}} S_1\right){_FURTHER}",
+        (
             *(_C2, _C, _G, _EPS, _E),
             Parameter("kappa", "exponent of r + eps in the rate", -3.0, 3.0, linear=False, start=(-1.0, 1.0)),
         ),
-        columns=("loss_before", *_COLUMNS),
-        varies={"r": "eps", "s1": "E"},
-        basis=_rate,
-        slopes=_rate_slopes,
-        offset=_before,
-        study=_STUDY,
+        _rate,
+        _rate_slopes,
     ),
-    Law(
-        name="transfer-saturating",
-        equation=rf"L = L_{{before}} - C_2 S_2 + C {_SHIFT}\left(1-(1+E S_1)^{{-\beta}}\right){_FURTHER}",
-        source=_SOURCE,
-        parameters=(_C2, _C, _G, _EPS, _E, exponent("beta", "1 + E S1", high=5.0)),
-        columns=("loss_before", *_COLUMNS),
-        varies={"r": "eps", "s1": "E"},
-        basis=_saturating,
-        slopes=_saturating_slopes,
-        offset=_before,
-        study=_STUDY,
+    _law(
+        "transfer-saturating",
+        rf"L = L_{{before}} - C_2 S_2 + C {_SHIFT}\left(1-(1+E S_1)^{{-\beta}}\right){_FURTHER}",
+        (_C2, _C, _G, _EPS, _E, exponent("beta", "1 + E S1", high=5.0)),
+        _saturating,
+        _saturating_slopes,
     ),
-    Law(
-        name="transfer-switched",
-        equation=r"L = L_{before} - C_2 S_2 + C \left[\log\frac{\rho+\epsilon}{r_1+\epsilon}\,\log(1+E S_1)"
+    _law(
+        "transfer-switched",
+        r"L = L_{before} - C_2 S_2 + C \left[\log\frac{\rho+\epsilon}{r_1+\epsilon}\,\log(1+E S_1)"
         r" + \log\frac{r_1+\epsilon}{r+\epsilon}\,\log\left(1+E (S_1-S_1^a)\right)\right]"
         rf"{_FURTHER}",
-        source="cptlaw (docs/training.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1",
-        parameters=(_C2, _C, _G, _EPS, _E),
-        columns=("loss_before", *_COLUMNS, "r_first", "s1_first"),
-        varies={"r": "eps", "s1": "E"},
-        basis=_switched,
-        offset=_before,
+        (_C2, _C, _G, _EPS, _E),
+        _switched,
+        None,
+        study=None,
+        **_CHANGES,
     ),
-    Law(
-        name="transfer-two-mixtures",
-        equation=r"L = L_{before} - C_2 S_2 + C \left[\log\frac{\rho+\epsilon}{r_1+\epsilon}\,h(E S_1) + s\right]"
+    _law(
+        "transfer-two-mixtures",
+        r"L = L_{before} - C_2 S_2 + C \left[\log\frac{\rho+\epsilon}{r_1+\epsilon}\,h(E S_1) + s\right]"
         r" - \rho\,G \log\left(1+S_1/S_1^{pt}\right),\quad h(z) = \frac{1-(1+z)^{-\beta}}{\beta},\quad s ="
         r"\begin{cases}\log\frac{r_1+\delta}{r+\delta}\,h\left(E (S_1-S_1^a)\right) & r \lt r_1\cr"
         r" \log\frac{r_1+\epsilon}{r+\epsilon}\,h\left(\frac{E}{1+r_1/\eta} (S_1-S_1^a)\right) & r \ge r_1\end{cases}",
-        source="cptlaw (docs/training.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1",
-        parameters=(
+        (
             *(_C2, _C, _G, _EPS, _E, _BETA),
             replace(ratio_offset("delta", 1e-4, (0.02, 0.8)), prior=(0.12, 0.24)),
             replace(ratio_offset("eta", 1e-4, (0.01, 0.5)), prior=(0.035, 0.07)),
         ),
-        columns=("loss_before", *_COLUMNS, "r_first", "s1_first"),
-        varies={"r": "eps", "s1": "E"},
-        basis=_two_mixtures,
-        offset=_before,
+        _two_mixtures,
+        None,
         study=StudyPoints(from_step=2),
+        **_CHANGES,
     ),
-    Law(
-        name="transfer-open",
-        equation=rf"L = L_{{before}} - C_2 {_SQUARE} + \left(A - C \log(r+\epsilon)\right)"
+    _law(
+        "transfer-open",
+        rf"L = L_{{before}} - C_2 {_SQUARE} + \left(A - C \log(r+\epsilon)\right)"
         rf"\log\left(1+E\,{_ROOT}\right)",
-        source=_OPEN_SOURCE,
-        parameters=(_OPEN_C2, _A, _C, _EPS, _OPEN_E),
-        columns=_OPEN_COLUMNS,
-        varies={"r": "eps", "s1_root": "E"},
-        s2=_OPEN_S2,
-        shared=_OPEN_SHARED,
-        basis=_open,
-        slopes=_open_slopes,
-        offset=_before,
+        (_OPEN_C2, _A, _C, _EPS, _OPEN_E),
+        _open,
+        _open_slopes,
         nearest=_FURTHEST,
-        study=_STUDY,
+        **_OPEN,
     ),
-    Law(
-        name="transfer-open-saturating",
-        equation=rf"L = L_{{before}} - C_2 {_SQUARE} + \left(A - C \log(r+\epsilon)\right)"
+    _law(
+        "transfer-open-saturating",
+        rf"L = L_{{before}} - C_2 {_SQUARE} + \left(A - C \log(r+\epsilon)\right)"
         rf"\frac{{1-\left(1+E\,{_ROOT}\right)^{{-\beta}}}}{{\beta}}",
-        source=_OPEN_SOURCE,
-        parameters=(_OPEN_C2, _A, _C, _EPS, _OPEN_E, _BETA),
-        columns=_OPEN_COLUMNS,
-        varies={"r": "eps", "s1_root": "E"},
-        s2=_OPEN_S2,
-        shared=_OPEN_SHARED,
-        basis=_open_saturating,
-        slopes=_open_saturating_slopes,
-        offset=_before,
-        study=_STUDY,
+        (_OPEN_C2, _A, _C, _EPS, _OPEN_E, _BETA),
+        _open_saturating,
+        _open_saturating_slopes,
+        **_OPEN,
     ),
-    Law(
-        name="transfer-replay",
-        equation=r"L = L_{before} - C_2 S_2 + C N^{\rho\nu} \log\frac{\rho+\epsilon}{r+\epsilon}\,"
+    _law(
+        "transfer-replay",
+        r"L = L_{before} - C_2 S_2 + C N^{\rho\nu} \log\frac{\rho+\epsilon}{r+\epsilon}\,"
         r"\frac{1-(1+E S_1)^{-\beta}}{\beta} - \rho\,G N^{1/3} \log\left(1+S_1/S_1^{pt}\right),"
         r"\quad \epsilon = (K S_1)^{-b}",
-        source=f"{_SOURCE}; that size acts on what is forgotten and replay stops it: Bethune et al. 2025, "
-        "arXiv:2502.06042",
-        parameters=(
-            *(_C2, replace(_C, unit="nats per token, at N = 1"), replace(_G, unit="nats per token, at N = 1")),
+        (
+            *(_C2, replace(_C, unit=_AT_1), replace(_G, unit=_AT_1)),
             Parameter("K", "per unit of S1", 1e-4, 1e8, linear=False, start=(1e0, 1e6), scale="log"),
             Parameter("b", "exponent of K S1", 0.1, 3.0, linear=False, start=(0.1, 1.5)),
-            _E,
-            _BETA,
-            Parameter("nu", "exponent of N where rho = 1", -2.0, 2.0, linear=False, start=(-0.3, 0.3)),
+            *(_E, _BETA, Parameter("nu", "exponent of N where rho = 1", -2.0, 2.0, linear=False, start=(-0.3, 0.3))),
         ),
-        columns=("loss_before", *_COLUMNS, "N"),
+        _replayed,
+        _replayed_slopes,
+        source=f"{_SOURCE}; that size acts on what is forgotten and replay stops it: Bethune et al. 2025, "
+        "arXiv:2502.06042",
+        columns=(*_ANCHORED_COLUMNS, "N"),
         varies={"r": "K", "s1": "E", "N": "nu"},
-        basis=_replayed,
-        slopes=_replayed_slopes,
-        offset=_before,
-        study=_STUDY,
     ),
 )
-TRANSFER = tuple(replace(law, at_once=True) for law in _LAWS)

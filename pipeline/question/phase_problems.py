@@ -1,18 +1,13 @@
 """What is wrong with the mixture along the schedule: a line each, with numbers."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
-from pipeline.question.data import data_folder
 from pipeline.question.messages import nearest
-from pipeline.question.phases import mixtures_of, phase_lengths
+from pipeline.question.phases import phase_lengths
 from pipeline.question.schema import PhaseConfig, Question
 from pipeline.question.schema.training import MixturePhaseConfig
-from training.corpora.documents import CorpusError
-from training.corpora.manifest import Manifest
 from training.keys import key_problems
 from training.schedule import Piece, part_lengths, piece_lengths
 
@@ -54,10 +49,6 @@ def phase_problems(name: str, phase: PhaseConfig, question: Question) -> Iterato
         )
     yield from of_sum
     yield from _schedule_problems(key, phase, lengths)
-    if not question.allow_repeats:
-        known = [length if length and not lines else 0 for length, lines in zip(lengths, of_ratios)]
-        parts = [MixturePhaseConfig() if lines else part for part, lines in zip(phase.phases, of_ratios)]
-        yield from _supply_problems(replace(phase, phases=parts), known, question)
 
 
 def _is_open(part: MixturePhaseConfig) -> bool:
@@ -130,43 +121,3 @@ def _ratio_problems(part: MixturePhaseConfig, question: Question) -> Iterator[st
             yield f".mixture.{corpus}: not a corpus; allowed: {', '.join(known)}{nearest(corpus, known)}"
     if part.mixture and not math.isclose(total := sum(part.mixture.values()), 1, abs_tol=1e-9):
         yield f".mixture: its ratios sum to {total:.9g}; allowed: 1"
-
-
-def _supply_problems(phase: PhaseConfig, lengths: Sequence[int], question: Question) -> Iterator[str]:
-    """A line for each prepared corpus that the phases, of these lengths, would read more than once at some ratio.
-
-    A phase whose length or mixture is a mistake has length 0: counted is what the others read.
-    """
-    try:
-        manifest = Manifest.open(data_folder(question))
-    except CorpusError:
-        return  # Not prepared yet: the plan asks again.
-    width = phase.sequence_length or question.sequence_length
-    if width < 1:
-        return  # Another line names it.
-    demand: dict[str, int] = {}
-    for ratio in question.mixture.domain_ratio or [None]:
-        # At a ratio that cannot be read, a corpus is read as often as at 0 or at 1 at least.
-        is_ratio = isinstance(ratio, int | float) and 0 <= ratio <= 1
-        bounds = [Fraction(str(ratio))] if is_ratio else [Fraction(0), Fraction(1)]
-        reads = [_sequences(phase, question, bound, lengths) for bound in bounds]
-        for corpus in manifest.corpora:
-            demand[corpus] = max(demand.get(corpus, 0), min(of_bound[corpus] for of_bound in reads) * width)
-    for corpus, tokens in demand.items():
-        available = max(manifest.corpora[corpus].tokens["train"] - 1, 0) // width * width
-        if tokens > available:
-            yield (
-                f"continual.phases: {corpus} has {available:,} tokens, they read {tokens:,}; "
-                "give more text, fewer steps, or allow_repeats=true"
-            )
-
-
-def _sequences(phase: PhaseConfig, question: Question, ratio: Fraction, lengths: Sequence[int]) -> Counter[str]:
-    """Sequences that a run of that domain ratio reads of each corpus in phases of these lengths."""
-    mixtures = mixtures_of(phase, question.corpora, ratio, lengths)
-    ends = [*(first for first, _ in mixtures[1:]), sum(lengths)]
-    sequences: Counter[str] = Counter()
-    for (first, mixture), end in zip(mixtures, ends):
-        for corpus, of_corpus in mixture.items():
-            sequences[corpus] += math.ceil(of_corpus * (end - first) * phase.global_batch)
-    return sequences

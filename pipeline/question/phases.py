@@ -40,11 +40,11 @@ def phase_lengths(parts: Sequence[MixturePhaseConfig], steps: int) -> list[int]:
 
 
 def mixtures_of(
-    phase: PhaseConfig, corpora: CorporaConfig, domain_ratio: Fraction, lengths: Sequence[int] | None = None
+    phase: PhaseConfig, corpora: CorporaConfig, domain_ratio: Fraction
 ) -> list[tuple[int, dict[str, Fraction]]]:
     """(steps before, mixture) of each part of a run that reads a mixture of its own, at the domain ratio of the run.
 
-    Parts of no steps are left out, neighbours of one mixture are one. `lengths`: of the parts; None: as they say.
+    Parts of no steps are left out, neighbours of one mixture are one.
 
     >>> halves = [MixturePhaseConfig(share=0.5), MixturePhaseConfig(domain_ratio=0.5)]
     >>> phase, corpora = PhaseConfig(steps=10, phases=halves), CorporaConfig("prose", "law")
@@ -52,11 +52,10 @@ def mixtures_of(
     [(0, '1/4'), (5, '1/2')]
     """
     parts = phase.phases or [MixturePhaseConfig()]
-    lengths = lengths or phase_lengths(parts, phase.steps)
     names = dict.fromkeys([corpora.general, corpora.domain, *(name for part in parts for name in part.mixture)])
     found: list[tuple[int, dict[str, Fraction]]] = []
     first = 0
-    for part, length in zip(parts, lengths, strict=True):
+    for part, length in zip(parts, phase_lengths(parts, phase.steps), strict=True):
         ratio = domain_ratio if part.domain_ratio is None else Fraction(str(part.domain_ratio))
         own = {name: Fraction(str(value)) for name, value in part.mixture.items()}
         own = own or {corpora.general: 1 - ratio, corpora.domain: ratio}
