@@ -80,7 +80,7 @@ def costs(
         seconds = None if None in times else sum(filter(None, times))
         peaks = (process_bytes(question, run.spec) for run in distinct(members))
         memory = max((round(peak) for peak in peaks if peak is not None), default=None)
-        assumed = _assumed_seconds(members, question) if seconds is None else None
+        assumed = sum(each) if seconds is None and (each := assumed_seconds(members, question)) else None
         kept = [kept_steps(question, run, children.get(run.spec.hash, [])) for run in members]
         lines = (_evaluations(run.spec.evaluation, run.spec.steps) * len(run.spec.corpora) for run in members)
         # Kept weights, and states of them and both moments.
@@ -91,14 +91,12 @@ def costs(
     return rows
 
 
-def _assumed_seconds(members: Sequence[PlannedRun], question: Question) -> float | None:
-    """Seconds of one GPU, by its name's peak in bf16, and of steps that take it longer; None: no known GPU, or fp32."""
+def assumed_seconds(members: Sequence[PlannedRun], question: Question) -> list[float] | None:
+    """Seconds of one GPU for each run, by its name's peak in bf16 or what steps take at least; None: no such GPU."""
     if (peak := peak_flops(gpu_name(question))) is None or question.precision == "fp32":
         return None
     least = {shape_key(run): _least_step_seconds(run.spec, question) for run in distinct(members)}
-    return sum(
-        max(run_flops(run.spec) / (peak * ASSUMED_MFU), run.spec.steps * least[shape_key(run)]) for run in members
-    )
+    return [max(run_flops(run.spec) / (peak * ASSUMED_MFU), run.spec.steps * least[shape_key(run)]) for run in members]
 
 
 def _least_step_seconds(spec: RunSpec, question: Question) -> float:

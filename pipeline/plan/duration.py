@@ -5,9 +5,9 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from pipeline.plan.cost import START_SECONDS, run_seconds, step_tokens
+from pipeline.plan.cost import START_SECONDS, assumed_seconds, run_seconds, step_tokens
 from pipeline.plan.memory import Shape, shape_key
-from pipeline.plan.processes import workers
+from pipeline.plan.processes import runs_on_device, workers
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
 from training.durable import read_lines_whole
@@ -50,6 +50,27 @@ def wall_seconds(context: Context, runs: Sequence[PlannedRun]) -> float | None:
         for run in behind[runs[number].spec.hash]:
             heapq.heappush(startable, (end, *run))
     return max(free) if runs else 0.0
+
+
+def held_seconds(context: Context, runs: Sequence[PlannedRun]) -> float | None:
+    """GPU-seconds that the jobs of Slurm hold to train all runs; None: a time, or the GPUs of a job, are not known.
+
+    A job trains runs of one generation side by side, and holds all of its GPUs until the longest has ended.
+    """
+    question, speed = context.question, speed_of(context, runs)
+    gpus, together = question.launcher.slurm.gpu_count * question.launcher.slurm.nodes, question.launcher.runs_per_job
+    times = [run_seconds(run.spec, speed(run)) for run in runs]
+    if None in times and (assumed := assumed_seconds(runs, question)):
+        gpus_a_run = question.parallel.processes / runs_on_device(question)
+        times = [alone / gpus_a_run if known is None else known for known, alone in zip(times, assumed)]
+    if question.launcher.kind != "slurm" or not gpus or None in times:
+        return None
+    depths, generations = dict[str | None, int](), defaultdict[int, list[float]](list)
+    for run, seconds in zip(runs, times):
+        depths[run.spec.hash] = depths.get(run.after, -1) + 1
+        generations[depths[run.spec.hash]].append(seconds or 0.0)
+    starts = [(own, first) for own in generations.values() for first in range(0, len(own), together)]
+    return gpus * sum(START_SECONDS + max(own[first : first + together]) for own, first in starts)
 
 
 def _finished_speeds(study: Study, runs: Sequence[PlannedRun]) -> dict[Shape, float]:

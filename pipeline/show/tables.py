@@ -8,7 +8,7 @@ import pandas as pd
 from fitting.law_average import AVERAGE
 from fitting.law_selection import error_percent
 from pipeline.plan.cost import ASSUMED_MFU, Cost, costs
-from pipeline.plan.duration import speed_of, wall_seconds
+from pipeline.plan.duration import held_seconds, speed_of, wall_seconds
 from pipeline.plan.processes import gpu_name, runs_on_device, workers
 from pipeline.question.design import is_active
 from pipeline.question.schema import Question
@@ -27,6 +27,8 @@ SPLITS = {
 """What a split holds out of the fit."""
 
 
+_HELD = 1.05
+"""So many times what runs use must their jobs hold to be worth a line."""
 NOT_REACHED = "the tolerance is not reached at any ratio"
 """What an interval of nothing but 100% domain means."""
 
@@ -77,6 +79,11 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
         note += (
             f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)}, 3 ms a layer and micro-batch or more"
         )
+    used, held = times[-1] if times[-1] is not None else assumed[-1], held_seconds(context, runs)
+    if in_gpu_hours and used and held and held > used * _HELD:
+        gpus = question.launcher.slurm.gpu_count * question.launcher.slurm.nodes
+        each = f"each holds {gpus} GPU{'s' * (gpus > 1)} until the longest of its runs has ended"
+        note += f". The jobs hold about {cost_in('GPU-h', held / 3600)} GPU-h in all, with starts: {each}"
     columns = ["role", "model", "N", "runs", "tokens", "FLOPs", "time", "memory", "disk"]
     title = "the runs that are chosen so far" if is_active(question) else ""
     return Table(title, columns, rows, note, left=2, rules=[len(groups)])

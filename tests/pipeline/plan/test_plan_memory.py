@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,14 @@ def test_gpu_hours_of_a_known_speed_are_shared_by_the_runs_of_a_gpu(tmp_path: Pa
     assert [one / other for one, other in zip(*hours, strict=True)] == pytest.approx([4.0] * len(alone), rel=0.1)
     timed = "at the speed of runs that are done or that prepare measured on H100, 4 at once on a GPU"
     assert f". Time: one run after the other, {timed}. Memory" in note
+    # A job of one run holds all eight GPUs; side by side, three of them work once the pre-training is done.
+    ratios = "mixture.domain_ratio=[0.2,0.5,0.8]"
+    (cells, note), (_, side_by_side) = times(ratios), times(ratios, "launcher.runs_per_device=1")
+    used = float(cells[-1].removesuffix(" GPU-h"))
+    whole, packed = (float(re.findall(r"The jobs hold about ([\d.]+) GPU-h", one)[0]) for one in (note, side_by_side))
+    assert whole == pytest.approx(8 * used, rel=0.05)
+    assert used < packed < 0.9 * whole
+    assert "The jobs hold" not in times("launcher.slurm.gpus=1")[1]
 
 
 def test_large_models_in_jobs_without_gpus_are_noted() -> None:
