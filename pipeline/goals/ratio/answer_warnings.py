@@ -9,7 +9,7 @@ import pandas as pd
 
 from fitting import LAWS, Fit, LawAverage
 from fitting.law_selection import PREDICTED, error_percent, worse_than_mean
-from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, ratio_of_run
 from pipeline.goals.ratio.confirm import NEAR
 from pipeline.study.context import Context
 from pipeline.study.earlier import earlier_line
@@ -140,8 +140,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     yield from _harmed(context)
     yield from _spikes(context, laws)
     yield from _missed(context, laws, answer)
-    # Rounded down, as the mixture of the answer.
-    if answer.domain_ratio is not None and (line := beyond_ratios(laws, int(1000 * answer.domain_ratio) / 1000)):
+    if answer.domain_ratio is not None and (line := beyond_ratios(laws, ratio_of_run(answer.domain_ratio))):
         yield line
     # The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same.
     names, merged = {"general": general, "domain": domain, "fit": domain}, {}

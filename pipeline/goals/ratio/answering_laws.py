@@ -96,6 +96,15 @@ class Solution:
     """Peak learning rate; None: that of the question."""
 
 
+def ratio_of_run(domain_ratio: float) -> float:
+    """An answer as it is run: down to thousandths, so that the mixture stays within the tolerance.
+
+    >>> ratio_of_run(0.4996), ratio_of_run(0.57)
+    (0.499, 0.57)
+    """
+    return math.floor(1000 * domain_ratio) / 1000
+
+
 def at_best_peak(
     laws: AnsweringLaws, solve: Callable[[AnsweringLaws], Solution], loss: Callable[[Solution], float]
 ) -> Solution:

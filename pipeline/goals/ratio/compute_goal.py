@@ -9,7 +9,7 @@ from scipy.interpolate import PchipInterpolator
 from fitting import compute_optimal
 from fitting.answers.compute_optimal import LEAST_FLOPS
 from fitting.schedule import FORWARD
-from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, ratio_of_run
 from pipeline.goals.ratio.confirm import Place, minimum_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.question.messages import finite_above, shown
@@ -69,7 +69,7 @@ class ComputeGoal(LawGoal):
         return Solution(target, *intervals[best], predicted, binding, warnings, identified, optimum, rows)
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
-        places = [Place(row.model, round(row.domain_ratio, 3), row.steps) for row in recommendation.candidates]
+        places = [Place(row.model, ratio_of_run(row.domain_ratio), row.steps) for row in recommendation.candidates]
         return sorted(places, key=lambda place: place.model != recommendation.target.model)
 
     def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:

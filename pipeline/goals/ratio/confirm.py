@@ -101,11 +101,11 @@ def ratios(question: Question, recommendation: Recommendation) -> list[float]:
     """The recommended domain ratio, and those around it: `confirm.around`, or one at `confirm.neighbour`."""
     assert recommendation.mixture is not None
     ratio, confirm = recommendation.mixture[question.corpora.domain], question.confirm
-    if confirm.around:
-        around = (round(ratio + distance, 3) for distance in confirm.around)
-        return [ratio, *(other for other in dict.fromkeys(around) if 0 <= other <= 1)]
     distance = confirm.neighbour
-    return [ratio, round(ratio - distance if ratio >= distance else ratio + distance, 3)] if distance else [ratio]
+    distances = confirm.around or ([-distance if ratio >= distance else distance] if distance else [])
+    # Each once: a run that is there twice would count as two seeds.
+    places = dict.fromkeys([ratio, *(round(ratio + distance, 3) for distance in distances)])
+    return [place for place in places if 0 <= place <= 1]
 
 
 def confirmation_runs(context: Context, asked: Sequence[Place], seen: Collection[str] = ()) -> list[PlannedRun]:

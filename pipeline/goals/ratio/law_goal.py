@@ -36,6 +36,7 @@ from pipeline.goals.ratio.answering_laws import (
     answering_laws,
     change_lines,
     mixture_changes,
+    ratio_of_run,
 )
 from pipeline.goals.ratio.asked import asked_lines, pieces_as_given, short_lines, size_lines
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs, ratios, why_another_seed
@@ -195,8 +196,7 @@ class LawGoal(Goal):
         gain = domain_gain(at_answer, answer)
         warnings = [*by_weight(answer_warnings(context, laws, answer, gain)), *change_notes]
         warnings += [*change_lines(laws.question, changes), *lines]
-        # Down, so that the mixture that is run stays within the tolerance.
-        ratio = None if answer.domain_ratio is None else math.floor(answer.domain_ratio * 1000) / 1000
+        ratio = None if answer.domain_ratio is None else ratio_of_run(answer.domain_ratio)
         general, domain = context.corpora
         errors = context.tested.assign(error=context.tested["relative_error"].abs())
         errors = errors.groupby(["corpus", "split", "law"])["error"].agg(
@@ -276,10 +276,10 @@ class LawGoal(Goal):
         goals, target = (answer.goal, question.goal), answer.target
         pairs = {f"goal.{name}": tuple(getattr(goal, name) for goal in goals) for name in ("kind", *self.keys)}
         if not self.chooses_run:
-            batch = round(1e9 * target.D / target.steps * question.target.global_batch / question.tokens_per_step())
             pairs |= {"model.name": (target.model, question.model.name)}
             pairs |= {"target.steps": (target.steps, question.target.steps)}
-            pairs |= {"target.global_batch": (batch, question.target.global_batch)}
+        batch = round(1e9 * target.D / target.steps * question.target.global_batch / question.tokens_per_step())
+        pairs |= {"target.global_batch": (batch, question.target.global_batch)}
         if answer.asked:
             asked = (answer.asked, question.target)
             pairs["target.peak_learning_rate"] = tuple(of.peak_learning_rate for of in asked)

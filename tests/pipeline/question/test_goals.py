@@ -101,6 +101,9 @@ def test_confirmation_is_as_it_was_unless_more_is_asked() -> None:
     name = question.model.name
     assert goal_of(question).places(question, _answer(question, 0.7)) == [Place(name, 0.7, 600), Place(name, 0.55, 600)]
     assert goal_of(question).places(question, _answer(question, 0.1))[1] == Place(name, 0.25, 600)
+    # A ratio that rounds to the answer's is no place of its own, nor another seed of it.
+    near = _question(around=[0.0004, 0.1, -0.0004])
+    assert goal_of(near).places(near, _answer(near, 0.7)) == [Place(name, 0.7, 600), Place(name, 0.8, 600)]
     asked = goal_of(question).places(question, _answer(question, 0.7))
     runs = confirmation_runs(estimate(question), asked)
     assert [(run.spec.seed, run.spec.hash[:8]) for run in runs] == [(0, "47746fbc"), (0, "4feef1e0")]
@@ -124,9 +127,23 @@ def test_every_model_is_run_for_the_same_compute() -> None:
     answer = _answer(question, 0.5, "qwen2-0.3m", candidates=candidates)
     asked = goal_of(question).places(question, answer)
     assert [place.model for place in asked] == ["qwen2-0.3m", "qwen2-0.15m"]
+    # Down, as the mixture of the answer is, which a tolerance may hold.
+    held = dataclasses.replace(answer, candidates=[dataclasses.replace(candidates[1], domain_ratio=0.4996)])
+    assert [place.domain_ratio for place in goal_of(question).places(question, held)] == [0.499]
     pretraining = {run_.spec.hash: run_.model for run_ in planned_runs(estimate(question))}
     for run_ in confirmation_runs(estimate(question), asked):
         assert pretraining[run_.parent or ""] == run_.model
+
+
+@pytest.mark.parametrize("keys", [{}, LIMITED, COMPUTE], ids=["trade-off", "limited-data", "compute"])
+def test_an_answer_for_another_batch_is_no_answer(keys: dict[str, Any]) -> None:
+    question = _question(**keys)
+    steps, goal = question.target.steps, goal_of(question)
+    target = RecommendedRun(question.model.name, 1.0, 1e-9 * steps * question.tokens_per_step(), steps)
+    answer = dataclasses.replace(_answer(question, 0.5), goal=question.goal, target=target)
+    assert goal.asked_otherwise(question, answer) == ()
+    other = dataclasses.replace(question, target=dataclasses.replace(question.target, global_batch=32))
+    assert goal.asked_otherwise(other, answer) == ("target.global_batch=16", "target.global_batch=32")
 
 
 AT_THE_TOLERANCE = {0.5: [2.06, 2.062, 2.058], 0.3: [2.0, 2.01, 2.02], 0.7: [2.1, 2.12, 2.11]}
