@@ -29,7 +29,9 @@ def turning_length(
     at: Mapping[str, float] | None = None,
     decay: float = DECAY,
 ) -> Answer:
-    """The least number of steps t > 0 with L(t) <= L(0), on the corpus of pre-training as a rule.
+    """The least number of steps t > 0 with L(t) <= L(0) again, on the corpus of pre-training as a rule.
+
+    Where the rate first falls the loss may fall before it rises: it is back once it has risen above L(0).
 
     Parameters: as in `loss_curve`; `rates` may also be one number, a constant rate without end, up to 1e15 steps.
     `before`, the rate that the run starts from: by default the last of `pretrain`, or that constant rate itself.
@@ -152,14 +154,18 @@ def ratio_of_no_return(params: Mapping[str, float], rho: float) -> float:
 
 
 def return_steps(step: np.ndarray, curves: np.ndarray) -> np.ndarray:
-    """Step at which each curve (draws, steps) is first back at its value at step 0, interpolated; infinite if never.
+    """Step at which each curve (draws, steps) is back at its value at step 0, interpolated.
 
-    >>> curves = np.array([[1.0, 3.0, 2.0, 0.0], [1.0, 2.0, 2.0, 2.0], [1.0, 1.0, 2.0, 2.0]])
+    After it has risen above that; the first step where it never does, infinite if it never comes back.
+
+    >>> curves = np.array([[1.0, 3.0, 2.0, 0.0], [1.0, 2.0, 2.0, 2.0], [1.0, 0.5, 2.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
     >>> return_steps(np.arange(4), curves).round(6)
-    array([2.5, inf, 1. ])
+    array([2.5, inf, 2.5, 1. ])
     """
     height = curves - curves[:, :1] * (1 + SAME)
-    back = height[:, 1:] <= 0
+    # Of a curve that never rises the first step counts, for which argmax stands.
+    rise = np.argmax(height > 0, axis=1)
+    back = (height[:, 1:] <= 0) & (np.arange(height.shape[1] - 1) >= rise[:, None])
     rows, first = np.arange(len(curves)), 1 + np.argmax(back, axis=1)
     ahead, behind = height[rows, first - 1], height[rows, first]
     part = np.divide(ahead, ahead - behind, out=np.ones(len(curves)), where=(ahead > behind) & (first > 1))
@@ -216,7 +222,7 @@ def _least_potential(course: Course, step: np.ndarray, params: Mapping[str, floa
         past = with_potential(pretrain, potential)
         row = replace(course, pretrain=past, before=potential * peak).frame(step, params)
         loss = course.fit.equation.loss({name: row[name].to_numpy() for name in course.fit.equation.columns}, params)
-        return bool(loss[1:].min() <= loss[0] * (1 + SAME))
+        return bool(np.isfinite(return_steps(step, loss[None])[0]))
 
     if comes_back(0.0) or not comes_back(1.0):
         return 0.0 if comes_back(0.0) else np.inf

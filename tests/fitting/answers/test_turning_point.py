@@ -150,6 +150,24 @@ def test_a_loss_that_only_falls_is_back_at_once_and_never_past_its_critical_poin
     assert answer.status.message == "nothing: the loss never rises above where it began"
 
 
+def test_a_loss_that_falls_with_the_rate_before_it_rises_is_back_after_the_rise():
+    """As where a pre-training at a constant rate goes on at a lower one."""
+    params, at = {**TRANSFER, "C2": 2.0, "E": 5.0, "lambda": 0.99}, {**GENERAL, "r": 0.4}
+    answer = fitting.turning_length(given("transfer-anchored", params), RATE, before=3 * RATE, at=at)
+    t = np.arange(1, 200_000)
+    s1, fallen = RATE * t, 2.0 * 2 * RATE * (1 - 0.99**t) / (1 - 0.99)
+    change = 0.3 * np.log(1.02 / 0.42) * np.log1p(5 * s1) - 0.4 * np.log1p(s1 / 3) - fallen
+    risen = int(np.argmax(change > 0))
+    assert change[0] < 0 < change.max()
+    assert answer["turning_length"] == t[risen + np.argmax(change[risen:] <= 0)]
+    assert answer.status.message == "the loss is back where it began"
+    # And where it never does after the rise.
+    never = fitting.turning_length(
+        given("transfer-anchored", params), RATE, before=3 * RATE, at={**at, "r": ratio_of_no_return(params, 1.0) - 0.1}
+    )
+    assert never["turning_length"] == np.inf
+
+
 def test_the_peak_is_the_highest_step():
     answer = fitting.critical_point(given("dynamics", DYNAMICS, draws=10), RATE, at=PAST)
     t = np.arange(0, 200_000)
@@ -178,7 +196,7 @@ def test_below_the_ratio_of_no_return_the_loss_does_not_come_back():
     assert inflection_ratio_at(TRANSFER, 1e12, 1.0, 3.0) == pytest.approx(edge)
     assert ratio_of_no_return({**TRANSFER, "C": 0.0}, 1.0) < 0
     fit = given("transfer-anchored", TRANSFER)
-    assert fitting.critical_point(fit, RATE, at={**GENERAL, "r": 0.5})["critical_ratio"] == edge
+    assert fitting.critical_point(fit, RATE, at={**GENERAL, "r": 0.4})["critical_ratio"] == edge
     assert fitting.turning_length(fit, RATE, at={**GENERAL, "r": edge - 0.01})["turning_length"] == np.inf
     assert fitting.turning_length(fit, RATE, at={**GENERAL, "r": edge + 0.1})["turning_length"] < np.inf
 
