@@ -150,8 +150,13 @@ def mean_by_trees(mixtures: np.ndarray, losses: np.ndarray, mean: Mean = PLAIN_M
 
 
 def ranked(mixtures: np.ndarray, losses: np.ndarray, mean: Mean = PLAIN_MEAN, seed: int = 0) -> float:
-    """Cross-validated Spearman correlation of the mean over domains, from mixtures and losses (n, m)."""
-    parts = np.random.default_rng(seed).permutation(len(losses)) % FOLDS
+    """Cross-validated Spearman correlation of the mean over domains, from mixtures and losses (n, m).
+
+    Runs of one mixture, which differ in their seed, are held out together.
+    """
+    table = pd.DataFrame(mixtures)
+    mixture = table.groupby([*table], sort=False).ngroup().to_numpy()
+    parts = (np.random.default_rng(seed).permutation(mixture.max() + 1) % FOLDS)[mixture]
     predicted, measured = np.zeros(len(losses)), mean(losses)
     for part in range(FOLDS):
         out = parts == part

@@ -54,5 +54,7 @@ def test_how_well_trees_rank_is_told_of_mixtures_that_they_have_not_seen():
     # Noise can be learned by heart, and is not known of others.
     assert ranked(mixtures, mixtures[:, :1]) > 0.95
     assert abs(ranked(mixtures, noise)) < 0.4
+    # Nor of other seeds of the same mixture.
+    assert abs(ranked(np.repeat(mixtures, 3, axis=0), np.repeat(noise, 3, axis=0))) < 0.4
     # Trees that cannot part the runs rank nothing.
     assert ranked(np.eye(5), np.ones((5, 1))) == 0
