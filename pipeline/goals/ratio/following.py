@@ -109,6 +109,10 @@ class FollowedRun:
         laws = fit.fits if isinstance(fit, LawAverage) else [self.laws.law[corpus]]
         return max(first_step(self.laws.points, corpus, sections[law]) for law in laws)
 
+    def last_step(self, corpus: str) -> int:
+        """The last step with a loss of a corpus, of which there is one: another may be measured more often."""
+        return int(self.compared[corpus]["step"].iloc[-1])
+
     def ahead(self, corpus: str, steps: Sequence[int]) -> pd.DataFrame:
         """The same as `curve`, from the last loss on, with what the losses so far have shown."""
         return self._learned(corpus, self.curve(corpus, steps))
@@ -133,10 +137,11 @@ class FollowedRun:
         than that of the third before, and the pace takes the end beyond half of its interval.
         """
         errors, slope = self._recent_errors(corpus)
-        if len(errors) < DRIFTING or self.step >= self.target.steps or not (errors * errors[-1] > 0).all():
+        step = self.last_step(corpus)
+        if len(errors) < DRIFTING or step >= self.target.steps or not (errors * errors[-1] > 0).all():
             return errors, 0.0
         thirds = [float(np.abs(part).mean()) for part in np.array_split(errors, 3)]
-        at_end = float(errors[-1] + slope * np.log(self.target.steps / self.step))
+        at_end = float(errors[-1] + slope * np.log(self.target.steps / step))
         loss, low, high = self.predicted_end(corpus)
         half = np.log(high / loss) if at_end > 0 else np.log(loss / low)
         steady = thirds[0] < thirds[1] < thirds[2] and abs(at_end) > max(abs(errors[-1]), half / 2)
@@ -155,7 +160,7 @@ class FollowedRun:
         if known.empty:
             return curve
         errors, drift = self._recent_errors(corpus)
-        ahead = np.maximum(curve["step"].to_numpy() / self.step, 1.0)
+        ahead = np.maximum(curve["step"].to_numpy() / self.last_step(corpus), 1.0)
         half = half_width(ahead, fit.growth or (), fit.metrics["log_rmse"], fit.spread.law)
         half = np.hypot(half, np.log(ahead) * np.hypot(LEVEL * errors[-1], DRIFT * drift))
         down = up = half

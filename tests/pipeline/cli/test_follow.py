@@ -121,6 +121,20 @@ def test_the_end_is_moved_by_the_last_error_and_its_interval_reaches_where_the_e
     assert end(lambda _: 0.012, until=40)["loss"] == pytest.approx(losses(RATIO, 40)["domain"] * exp(0.012), rel=1e-6)
 
 
+def test_a_corpus_that_is_measured_less_often_is_known_as_far_as_its_own_losses(
+    study: Study, tmp_path: Path, capsys
+) -> None:
+    def end(last_domain: int) -> tuple[float, float]:
+        path = table(tmp_path / f"{last_domain}.jsonl", last_domain, lambda _, step: 1.01 if step else 1.0)
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        kept = [row for row in rows if row["corpus"] == "domain" or row["step"] <= 10]
+        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        of = followed(study, path, capsys)[0]["corpora"]["general"]["end"]
+        return of["low"], of["high"]
+
+    assert end(30) == end(10)
+
+
 def test_a_run_that_drifts_inside_its_interval_is_named(study: Study, tmp_path: Path, capsys) -> None:
     def said(error: Callable[[int], float]) -> str:
         rows = [
