@@ -17,7 +17,7 @@ from rich.console import Console
 
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import perplexity_question, table_kind
-from pipeline.cli.run_logs import RunFacts, RunLog, facts_of, first_other_rate, join_logs, loss_keys, read_logs
+from pipeline.cli.run_logs import SAME, RunFacts, RunLog, facts_of, first_other_rate, join_logs, loss_keys, read_logs
 from pipeline.cli.words import (
     checked_settings,
     names_and_keys,
@@ -81,8 +81,6 @@ else how the rest could be changed. follow.html in the study has the curves. The
 as they are.
 """
 ENDS = ("loss", "low", "high")
-SAME = 0.02
-"""Relative difference between what a log has of its run and what is asked up to which they are the same."""
 READ = ("domain_ratio", "tokens_per_step", "non_embedding", "peak", "steps")
 """Columns of a table that say which run it is, as cptlaw import reads them."""
 

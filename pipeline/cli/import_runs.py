@@ -23,6 +23,7 @@ from rich.console import Console
 from pipeline.cli.points_file import perplexity_question, table_kind
 from pipeline.cli.run_logs import (
     DECAYS,
+    SAME,
     Facts,
     RunFacts,
     RunLog,
@@ -211,11 +212,14 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
         if not {*loss_keys([name])} & {*log.keys}:
             allowed = f"allowed: {settings.general}, {settings.domain}"
             problems.append(f"{label}: loss_before.{name}: no such corpus; {allowed}")
-    last = int(table["step"].max())
+    last = max(int(table["step"].max()), log.reached)
     steps = facts.steps or max(log.steps or 0, last, 1)
     if not last <= steps <= MOST_STEPS:
         allowed = f"{last} to {MOST_STEPS:,}"
-        problems.append(f"{label}: steps={steps}, but it has a loss at step {last}; allowed: {allowed}")
+        problems.append(f"{label}: steps={steps}, but it goes to step {last}; allowed: {allowed}")
+    tokens, logged = facts.tokens_per_step, log.tokens_per_step
+    if tokens and logged and abs(logged / tokens - 1) > SAME:
+        problems.append(f"{label}: tokens_per_step={tokens}, but its log has {logged:,.0f} a step; give those")
     length = facts.sequence_length or facts.tokens_per_step or 1
     if length < 1 or (facts.tokens_per_step or length) % length:
         each = f"allowed: a divisor of tokens_per_step={facts.tokens_per_step}"

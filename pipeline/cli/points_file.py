@@ -6,9 +6,10 @@ import ast
 import codecs
 import functools
 import itertools
+import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def _opened(path: Path) -> pyarrow.NativeFile:
     return pyarrow.input_stream(path, compression={".gz": "gzip", ".zst": "zstd"}.get(path.suffix.lower()))
 
 
-def _csv(path: Path, names: list[str]) -> pd.DataFrame:
+def _csv(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
     with _opened(path) as file:
         head = file.read(100_000)
     marked = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -78,10 +79,7 @@ def _csv(path: Path, names: list[str]) -> pd.DataFrame:
             _refuse_points(name, read(dtype=str)[name])
     # pandas reads the name NA as missing, and 001 as a number.
     own = table.columns.intersection(names)
-    for name in table.columns.difference(own):
-        if len(cells := table[name].dropna()) and cells.astype(str).str.fullmatch(_PERCENT).all():
-            table[name] = table[name].str.strip(" %").astype(float) / 100
-    text = read(dtype=str, keep_default_na=False)[own] if len(own) else table
+    text = read(dtype=str, keep_default_na=False)
     commas = [cell for name in table.columns.difference(own) for cell in _with_commas(table[name])]
     decimal, thousands = (all(re.fullmatch(form, cell) for cell in commas) for form in (_DECIMAL, _THOUSANDS))
     if commas and decimal and thousands:
@@ -90,8 +88,13 @@ def _csv(path: Path, names: list[str]) -> pd.DataFrame:
         )
     if decimal != thousands:
         table = read(**({"decimal": ","} if decimal else {"thousands": ","}))
+    for name in table.columns.difference(own):
+        if len(cells := table[name].dropna()) and cells.astype(str).str.fullmatch(_PERCENT).all():
+            table[name] = table[name].str.strip(" %").str.replace(",", ".").astype(float) / 100
     for name in own:
         table[name] = text[name].map(_stripped, na_action="ignore")
+    for name in table.columns.intersection([*losses]):
+        table[name] = _with_nan(table[name], text[name].str.fullmatch(r"(?i)\s*[-+]?nan\s*"))
     return table.set_axis(table.index + 2 + how["skiprows"])
 
 
@@ -113,13 +116,23 @@ def _with_commas(column: pd.Series) -> list[str]:
     return [cell for cell in cells if "," in cell] if all(re.fullmatch(_NUMBER, cell) for cell in cells) else []
 
 
-def _jsonl(path: Path, names: list[str]) -> pd.DataFrame:
+def _jsonl(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
     with _opened(path) as file:
         table = pd.read_json(file, lines=True, dtype=dict.fromkeys(names, object))
+    if len(own := table.columns.intersection([*losses])):
+        with _opened(path) as file:
+            rows = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+        for name in own:
+            table[name] = _with_nan(table[name], pd.Series([row.get(name) != row.get(name) for row in rows]))
     return table.set_axis(table.index + 1)
 
 
-def _parquet(path: Path, names: list[str]) -> pd.DataFrame:
+def _with_nan(column: pd.Series, is_nan: pd.Series) -> pd.Series:
+    """The column with the word NaN where a loss is none, which pandas reads like a cell that is empty."""
+    return column.astype(object).mask(is_nan, "NaN") if is_nan.any() else column
+
+
+def _parquet(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
     table = pd.read_parquet(path)
     # What pandas had as the table's index is a column of the file.
     return table.reset_index([name for name in table.index.names if name is not None and name not in table])
@@ -129,15 +142,15 @@ def _stripped(name: object) -> object:
     return name.strip().removeprefix("#").strip() if isinstance(name, str) else name
 
 
-TABLES: dict[str, Callable[[Path, list[str]], pd.DataFrame]] = {
+TABLES: dict[str, Callable[[Path, list[str], Collection[str]], pd.DataFrame]] = {
     ".csv": _csv,
     ".tsv": _csv,
     ".parquet": _parquet,
     ".jsonl": _jsonl,
 }
-"""Ending of a table, behind which .gz or .zst may stand -> what reads it, with the columns that hold names."""
+"""Ending of a table, behind which .gz or .zst may stand -> what reads it, with the columns of names and of losses."""
 _NUMBER = r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?|[-+]?inf"
-_PERCENT = r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*%\s*"
+_PERCENT = r"\s*[-+]?(?:\d+[.,]?\d*|[.,]\d+)\s*%\s*"
 _DECIMAL, _THOUSANDS = r"[^.,]*,[^.,]*", r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?"
 """A number with a decimal comma, and one with commas between thousands; 2,345 may be either."""
 _STEPS, _POINTED = r"(?i)(.*[/_ ])?(steps?|iter(ation)?s?)", r"[1-9]\d{0,2}\.\d{3}"
@@ -157,10 +170,11 @@ def table_kind(path: Path) -> str | None:
     return next((kind for kind in TABLES if name.endswith(kind)), None)
 
 
-def read_table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
+def read_table(path: Path, columns: Mapping[str, str], losses: Collection[str] = ()) -> pd.DataFrame:
     """The file as it is; rows of a .csv are named by their line, as an editor shows them.
 
-    Names (`TEXT`, in the `columns` of the file) are text, or missing where they are empty.
+    Names (`TEXT`, in the `columns` of the file) are text, or missing where they are empty. In the columns `losses` of
+    a text file the word NaN stays a word, unlike an empty cell.
 
     Raises:
         StudyError: missing, of an unknown kind, or not readable.
@@ -170,7 +184,7 @@ def read_table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
         raise StudyError(f"points: {path} has an unknown file type; allowed: {', '.join(TABLES)}")
     names = [columns.get(name, name) for name in TEXT]
     try:
-        table = TABLES[kind](regular(path), names)
+        table = TABLES[kind](regular(path), names, losses)
     except FileNotFoundError:
         raise StudyError(f"points: {path} does not exist") from None
     except FileError as error:

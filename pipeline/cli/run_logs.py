@@ -25,11 +25,13 @@ from training.schedule import Piece
 
 STEPS = ("step", "train/global_step", "trainer/global_step", "_step")
 """Keys of a log that hold the optimizer step, the first that there is."""
-RATES = ("learning_rate", "train/learning_rate")
+RATES = ("learning_rate", "train/learning_rate", "lr")
+"""Keys of a log that hold the learning rate, the first that there is."""
 LOSSES = ("eval_{}_loss", "eval/{}_loss", "loss/{}")
-"""Keys of a log that hold the learning rate."""
 OPTIONAL = ("learning_rate", "loss_stderr")
 """Columns of a table of losses that may be empty in some rows."""
+SAME = 0.02
+"""Relative difference between what a log has of its run and what is given up to which they are the same."""
 SAME_RATE = 0.01
 """Difference between a logged and a given learning rate, over the peak, up to which they are the same."""
 DECAYS = ("linear", "cosine", "none", "one_minus_sqrt", "exponential")
@@ -53,7 +55,7 @@ class RunFacts:
     peak: Annotated[float, up_to(10)] | None = None
     """Largest learning rate."""
     steps: Steps | None = None
-    """Length of the schedule, steps; null: max_steps of Trainer's log, else the last step with a loss."""
+    """Length of the schedule, steps; null: max_steps of Trainer's log, else the last step of the log."""
     warmup: Step = 0
     """Steps of the linear warm-up from 0."""
     decay: Annotated[str, one_of(*DECAYS)] = "cosine"
@@ -92,6 +94,8 @@ class RunLog:
     """Tokens of a step, where it is logged."""
     keys: tuple[str, ...] = ()
     """Keys of validation losses in a log, those that are not read too; of a table none."""
+    reached: int = 0
+    """Last step of any row, one without a validation loss too."""
 
     @property
     def measured(self) -> str:
@@ -139,7 +143,8 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
             for key in losses
             if key.removeprefix("log ") in row
         ]
-        rates = {_step(row, counter): float(row[key]) for row in rows for key in RATES if key in row}
+        rates = {_step(row, counter): float(row[key]) for row in rows for key in RATES[::-1] if key in row}
+        end = max((_step(row, counter) for row in rows if counter in row), default=0)
         steps = int(state.get("max_steps") or 0) or None
         known = sorted({key for row in rows for key in row if re.search("loss|ppl|perplex", key)})
         seen, reached = (float(state.get(key) or 0) for key in ("num_input_tokens_seen", "global_step"))
@@ -163,7 +168,8 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
     table = pd.DataFrame(points).drop_duplicates(["step", "corpus"], keep="last")
     begun = re.search(r"run-(\d{8}_\d{6})-", path.resolve().parent.name)
     tokens = seen / reached if seen and reached else None
-    return {"": RunLog(table, rates, steps, _name_of_log(path), begun[1] if begun else "", tokens, (*of_text,))}
+    source, begun = _name_of_log(path), begun[1] if begun else ""
+    return {"": RunLog(table, rates, steps, source, begun, tokens, (*of_text,), end)}
 
 
 def join_logs(logs: Iterable[RunLog]) -> RunLog:
@@ -176,7 +182,8 @@ def join_logs(logs: Iterable[RunLog]) -> RunLog:
         points = pd.concat([points[~(points["step"] >= begin)], log.points], ignore_index=True)
         rates = {step: rate for step, rate in rates.items() if step < min(log.rates, default=np.inf)} | log.rates
         steps = log.steps or steps
-    return RunLog(points, rates, steps, first.source, tokens_per_step=first.tokens_per_step, keys=(*keys,))
+    reached = max(log.reached for log in (first, *rest))
+    return RunLog(points, rates, steps, first.source, "", first.tokens_per_step, (*keys,), reached)
 
 
 def _step(row: Mapping[str, Any], counter: str) -> int:
@@ -234,9 +241,12 @@ def wandb_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) -> dict[str, RunLog]:
-    table, _ = renamed(read_table(path, columns), columns)
+    table, _ = renamed(read_table(path, columns, [key.removeprefix("log ") for key in losses]), columns)
+    if rate := next((key for key in RATES if key in table), None):
+        table = table.assign(learning_rate=table[rate])
+    along = table
     if "corpus" not in table and (wide := {key: losses[key] for key in losses if key.removeprefix("log ") in table}):
-        table = _long(table, wide)
+        along, table = _long(table, wide)
     if lacking := [name for name in ("step", "corpus", "loss") if name not in table.columns]:
         named = ", ".join(f"{name}: ..." for name in lacking)
         has = ", ".join(map(str, table.columns[:20]))
@@ -276,19 +286,23 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
         )
     logs = {}
     for run, rows in table.groupby("run", sort=False) if "run" in table.columns else [("", table)]:
-        rated = rows[rows["step"] > 0].reindex(columns=["step", "learning_rate"]).dropna()
-        rates = {int(step): float(rate) for step, rate in rated.itertuples(index=False)}
+        # A trainer logs learning rates in rows of their own, without a validation loss.
+        own = along[along["run"] == run] if "run" in along.columns else along
+        own = own.reindex(columns=["step", "learning_rate"]).apply(_numbers)
+        own = own[own["step"].between(1, MOST_STEPS) & (own["step"] % 1 == 0)]
+        rates = {int(step): rate for step, rate in own.itertuples(index=False) if 0 <= rate < np.inf}
         tokens = _numbers(rows["tokens"])[rows["step"] > 0] / rows["step"] if "tokens" in rows else pd.Series()
-        each = None if tokens.isna().all() else float(tokens.median())
-        logs[str(run)] = RunLog(rows, rates, source=str(run) or str(path.resolve()), tokens_per_step=each)
+        # What does not grow with the steps is another count.
+        each = float(tokens.median()) if (tokens / tokens.median() - 1).abs().max() <= SAME else None
+        source, reached = str(run) or str(path.resolve()), int(own["step"].max()) if len(own) else 0
+        logs[str(run)] = RunLog(rows, rates, source=source, tokens_per_step=each, reached=reached)
     return logs
 
 
-def _long(table: pd.DataFrame, losses: Mapping[str, str]) -> pd.DataFrame:
-    """A table of a row a step, as wandb exports a history, as one of a row a loss; rows keep their names."""
-    keys = {"step": STEPS, "learning_rate": RATES}
-    named = {name: next((key for key in keys[name] if key in table), name) for name in keys}
-    table = table.assign(**{name: table[key] for name, key in named.items() if key in table})
+def _long(table: pd.DataFrame, losses: Mapping[str, str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A table of a row a step, as wandb exports a history: with a column step, and as one of a row a loss."""
+    if step := next((key for key in STEPS if key in table), None):
+        table = table.assign(step=table[step])
     parts = []
     for key, corpus in losses.items():
         values = table[key.removeprefix("log ")]
@@ -297,7 +311,7 @@ def _long(table: pd.DataFrame, losses: Mapping[str, str]) -> pd.DataFrame:
             numbers = _numbers(values)
             values = pd.Series(np.log(numbers.where(numbers > 0)), dtype=object).where(numbers > 0, values)
         parts.append(table.assign(corpus=corpus, loss=values))
-    return pd.concat(parts).dropna(subset=["loss"])
+    return table, pd.concat(parts).dropna(subset=["loss"])
 
 
 def first_other_rate(rates: Sequence[float], logged: Mapping[int, float]) -> int | None:

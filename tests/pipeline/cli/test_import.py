@@ -129,7 +129,7 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys) -> None:
         ("loss_before.domian=4", "loss_before.domian: no such corpus; allowed: general, domain"),
         ("seed=-1", "seed: -1; allowed: 0 to 4,294,967,295"),
         ("loss_before.general=inf", "loss_before.general: inf; allowed: a finite loss above 0"),
-        ("steps=30", "steps=30, but it has a loss at step 40"),
+        ("steps=30", "steps=30, but it goes to step 40"),
         ("losses={eval_loss: domain}", "it has eval_domain_loss, eval_general_loss, loss; name"),
         ("domain=domian", "no losses on 'domian'; it has eval_domain_loss, eval_general_loss; see losses="),
         ("decay=steep", "decay: 'steep'; allowed: linear, cosine, none, "),
@@ -397,6 +397,50 @@ def test_a_perplexity_without_a_logarithm_is_named(value: str, tmp_path: Path, c
     given = (str(tmp_path / "t.csv"), "losses={log general: general, domain: domain}", "domain_ratio=0.3")
     error = refused(["import", *words(tmp_path, *given)], capsys, 2)
     assert error.startswith(f"{tmp_path / 't.csv'}: row 4, column loss is {value}")
+
+
+def history_with_rates(tmp_path: Path, end: int) -> str:
+    """A history as wandb exports it: learning rates in rows without losses, the last one at step `end`."""
+    rates = learning_rates([Piece("linear", 0.0, 2e-4, steps=4), Piece("cosine", end=2e-5)], end)
+    named = {f"eval/{corpus}_loss": corpus for corpus in ("general", "domain")}
+    rows = [{"step": step, **{key: losses(0.3, step)[of] for key, of in named.items()}} for step in (0, *STEPS)]
+    rows += [{"step": step, "train/learning_rate": rates[step - 1]} for step in range(5, end + 1, 5)]
+    pd.DataFrame(rows).to_csv(tmp_path / "history.csv", index=False)
+    return str(tmp_path / "history.csv")
+
+
+def test_rates_and_length_are_those_of_rows_without_losses_too(tmp_path: Path, capsys) -> None:
+    points = imported(tmp_path, history_with_rates(tmp_path, 55), "domain_ratio=0.3")
+    rates = learning_rates([Piece("linear", 0.0, 2e-4, steps=4), Piece("cosine", end=2e-5)], 55)
+    assert points.loc[points["step"] == 40, "learning_rate"].tolist() == pytest.approx([rates[39]] * 2)
+    assert "no learning rates in the log" not in capsys.readouterr().err
+    other = ["import", history_with_rates(tmp_path, 55), *words(tmp_path, "domain_ratio=0.3", "decay=linear")]
+    assert "at step 10 in the log, but peak, warmup, decay and final give" in refused(other, capsys)
+
+
+def test_the_tokens_of_a_log_are_not_those_that_are_given(states: Mapping[float, Path], tmp_path: Path, capsys) -> None:
+    file = states[0.3] / "trainer_state.json"
+    state = json.loads(file.read_text()) | {"num_input_tokens_seen": 40 * 4096, "global_step": 40}
+    file.write_text(json.dumps(state))
+    rows = [(step, step * 4096, corpus, loss) for step in (0, *STEPS) for corpus, loss in losses(0.3, step).items()]
+    pd.DataFrame(rows, columns=["step", "tokens", "corpus", "loss"]).to_csv(tmp_path / "t.csv", index=False)
+    for log in (file, tmp_path / "t.csv"):
+        given = ["import", str(log), *words(tmp_path, "domain_ratio=0.3", *LOSS_BEFORE)]
+        assert "tokens_per_step=2048, but its log has 4,096 a step; give those" in refused(given, capsys)
+        assert run([*given, "tokens_per_step=4096"]) == 0
+
+
+def test_a_loss_that_is_nan_is_no_row_without_a_loss(tmp_path: Path, capsys) -> None:
+    rows = pd.read_csv(history_with_rates(tmp_path, 40))
+    nan = rows["step"].eq(40) & rows["eval/general_loss"].notna()
+    general = rows["eval/general_loss"].astype(object).mask(nan, "NaN")
+    rows.assign(**{"eval/general_loss": general}).to_csv(tmp_path / "a.csv", index=False)
+    lines = [json.dumps({name: value for name, value in row.items() if value == value}) for _, row in rows.iterrows()]
+    lines = [line.replace(json.dumps(losses(0.3, 40)["general"]), "NaN") for line in lines]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for name in ("a.csv", "a.jsonl"):
+        error = refused(["import", str(tmp_path / name), *words(tmp_path, "domain_ratio=0.3")], capsys)
+        assert "column loss is NaN; allowed: a finite loss above 0" in error
 
 
 def test_all_losses_of_a_log_have_the_step_of_the_optimizer(tmp_path: Path, capsys) -> None:
