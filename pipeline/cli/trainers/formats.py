@@ -35,7 +35,8 @@ def llama_factory(plan: TrainingPlan) -> Config:
     }
     missing = scheduler(plan)[2]
     if len(names) > 1:
-        ratios = ",".join(f"{one:.6g}" for one in _document_ratios(plan))
+        # datasets.interleave_datasets refuses a sum that is not 1 within 1.5e-8.
+        ratios = ",".join(f"{one:.12g}" for one in _document_ratios(plan))
         values |= {"mix_strategy": "interleave_over", "interleave_probs": ratios}
         missing += _by_document(plan, "interleave_probs")
     if plan.data_folder:
@@ -55,14 +56,14 @@ def dataset_info(plan: TrainingPlan) -> str:
 
 def trl(plan: TrainingPlan) -> Config:
     """YAML for `trl sft`: packed sequences of plain text."""
-    parts, column = _document_ratios(plan), plan.corpora[0].source.column
-    datasets = [
+    column, mixed, datasets = plan.corpora[0].source.column, len(plan.corpora) > 1, []
+    for one, part in zip(plan.corpora, _document_ratios(plan)):
+        # It takes no document twice, so that a corpus too short for the run would cut, and repeat, all the others.
+        times = one.times_begun(plan.tokens) if mixed and _documents_are_known(plan) else 1
+        files = {"path": _loader(one), "data_files": one.text, "split": "train"}
+        fraction = {"fraction": float(f"{part / times:.6g}")} if mixed else {}
         # Other columns may differ between corpora, which cannot be joined then.
-        _dataset(one, _HUB, {"path": _loader(one), "data_files": one.text, "split": "train"}) | {"columns": [column]}
-        for one in plan.corpora
-    ]
-    if len(datasets) > 1:
-        datasets = [one | {"fraction": float(f"{part:.6g}")} for one, part in zip(datasets, parts)]
+        datasets += [{**_dataset(one, _HUB, files), "columns": [column], **fraction} for _ in range(times)]
     values = {
         "model_name_or_path": plan.model,
         "datasets": datasets,
@@ -74,7 +75,8 @@ def trl(plan: TrainingPlan) -> Config:
         **_trainer_arguments(plan),
     }
     parser = "fraction was read back by TRL 1.16.0; older releases may lack it"
-    return _yaml(values), scheduler(plan)[2] + ([*_by_document(plan, "fraction"), parser] if datasets[1:] else [])
+    mixes = [f"{line}; {_FIRST}" for line in _by_document(plan, "fraction")]
+    return _yaml(values), scheduler(plan)[2] + ([*mixes, parser] if mixed else [])
 
 
 def axolotl(plan: TrainingPlan) -> Config:
@@ -97,10 +99,10 @@ def axolotl(plan: TrainingPlan) -> Config:
         "sample_packing": True,
         **{renamed.get(key, key): value for key, value in _trainer_arguments(plan).items()},
     }
-    missing = scheduler(plan)[2]
+    half = "precision: axolotl keeps the weights themselves in bf16, which loses small updates; cptlaw in fp32"
+    missing = [*scheduler(plan)[2], *[half] * (plan.precision == "bf16")]
     if sliced:
-        first = "it takes the first ones, so shuffle a file whose order means something"
-        missing += [f"{line}; {first}" for line in _by_document(plan, "split")]
+        missing += [f"{line}; {_FIRST}" for line in _by_document(plan, "split")]
     elif mixed:
         wanted = ", ".join(f"{corpus.weight * plan.tokens:,.0f} tokens of {corpus.name}" for corpus in plan.corpora)
         missing.append(f"the mixture: axolotl has no weights of data sets; give it files of {wanted}")
@@ -260,6 +262,7 @@ SETTINGS = dict(
     ),
 )
 """
+    missing.append("documents are read in the order of their file, so shuffle a file whose order means something")
     missing.append("weight decay acts on norms and biases too, unless the optimizer gets parameter groups")
     missing.append("the weights: set checkpoint.initial_load_path and initial_load_in_hf of your model's configuration")
     return text, missing
@@ -329,6 +332,7 @@ def _by_document(plan: TrainingPlan, key: str) -> list[str]:
     return [f"{key} counts documents; it was computed from the ratios of tokens ({weights}) and the mean lengths"]
 
 
+_FIRST = "it takes the first ones, so shuffle a file whose order means something"
 _HUB = ("path", "name", "split")
 
 

@@ -63,6 +63,10 @@ class TrainerCorpus:
         """Documents per token; 0: not known."""
         return (self.documents or 0) / (self.available or 1)
 
+    def times_begun(self, tokens: int) -> int:
+        """How often a run of so many tokens begins to read it; 1 where its length is not known."""
+        return max(math.ceil(self.weight * tokens / (self.available or math.inf)), 1)
+
     @property
     def text(self) -> str:
         """A file, a glob or a hub name."""

@@ -137,6 +137,7 @@ def test_documents_are_weighed_where_the_trainer_counts_documents() -> None:
     assert [one["split"] for one in written("axolotl", PLAN)["datasets"]] == ["train[:157286]", "train[:52429]"]
     text, missing = FORMATS["axolotl"].write(unknown)
     assert "train[" not in text
+    assert any(line.startswith("precision: axolotl keeps the weights themselves in bf16") for line in missing)
     assert "78,643,200 tokens of general, 52,428,800 tokens of law" in missing[-1]
 
 

@@ -246,3 +246,28 @@ def test_axolotl_loads_the_mixture(tmp_path: Path) -> None:
     text, missing = FORMATS["axolotl"].write(plan)
     assert list(map(len, by_axolotl(text, tmp_path / "cache"))) == [20, 12, 12, 6]
     assert missing[-1].startswith("split counts documents; it was computed from the ratios of tokens (general 0.4, ")
+
+
+def test_trl_takes_the_mixture_of_one_run(tmp_path: Path) -> None:
+    """A corpus that the run reads twice and a half is named three times, so that the other one is not cut for it."""
+    corpora = [
+        TrainerCorpus(name, Source(path=f"{name}.jsonl"), weight, documents, tokens)
+        for name, weight, documents, tokens in (("general", 0.4, 100, 800), ("law", 0.6, 12, 240))
+    ]
+    plan = dataclasses.replace(PLAN, corpora=tuple(corpora), steps=5, global_batch=2, sequence_length=100)
+    given = yaml.safe_load(FORMATS["trl"].write(plan)[0])["datasets"]
+    documents = {f"{one.name}.jsonl": one.documents or 0 for one in corpora}
+    # As trl.scripts.utils.get_dataset cuts the mixture to the corpus that is used up first.
+    total = min(documents[one["data_files"]] / one["fraction"] for one in given)
+    taken = [(one["data_files"], round(one["fraction"] * total)) for one in given]
+    assert taken == [("general.jsonl", 60), *[("law.jsonl", 12)] * 3]
+
+
+def test_llama_factory_gets_probabilities_that_sum_to_1() -> None:
+    """To datasets.interleave_datasets, which refuses others."""
+    one = datasets.Dataset.from_dict({"text": ["a", "b"]})
+    for documents in range(3, 40):
+        general, law = PLAN.corpora
+        plan = dataclasses.replace(PLAN, corpora=(general, dataclasses.replace(law, documents=documents * 10**5)))
+        ratios = yaml.safe_load(FORMATS["llama-factory"].write(plan)[0])["interleave_probs"].split(",")
+        datasets.interleave_datasets([one, one], [*map(float, ratios)], stopping_strategy="all_exhausted")
