@@ -1,8 +1,9 @@
 """What `--json` prints of a study: the artifacts that the verb wrote, under keys that docs/guide.md lists."""
 
 import dataclasses
-import json
 from fractions import Fraction
+
+import pandas as pd
 
 from pipeline.cli.fit_table import JSON, fit_keys
 from pipeline.goals.planning import planned_or_estimated
@@ -11,6 +12,7 @@ from pipeline.launch.launcher import LAUNCHERS
 from pipeline.plan.cost import costs
 from pipeline.plan.duration import speed_of, wall_seconds
 from pipeline.question.schema import Question
+from pipeline.show.tables import mean_error
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.context import Context, context_of
 from pipeline.study.fits import read_back_test, read_fits
@@ -80,9 +82,15 @@ def _fit(context: Context) -> JSON:
     if context.question.goal_kind.many_domains:
         return {"fits": {}, "held_out": []}
     fits, tested = read_fits(context.study, context.question), read_back_test(context.study)
-    errors = tested.assign(error=tested["relative_error"].abs()).groupby(["corpus", "law", "split"], sort=False)[
-        "error"
-    ]
-    held_out = errors.agg(mean_error="mean", max_error="max", points="size").reset_index()
     of_corpora = {corpus: {law: fit_keys(fitted) for law, fitted in of.items()} for corpus, of in fits.items()}
-    return {"fits": of_corpora, "held_out": json.loads(held_out.to_json(orient="records", double_precision=15))}
+    return {"fits": of_corpora, "held_out": held_out_errors(tested)}
+
+
+def held_out_errors(tested: pd.DataFrame) -> list[JSON]:
+    """The errors of each corpus, law and split, as tables have them."""
+    keys = ["corpus", "law", "split"]
+    return [
+        dict(zip(keys, names))
+        | {"mean_error": mean_error(own), "max_error": float(own["relative_error"].abs().max()), "points": len(own)}
+        for names, own in tested.groupby(keys, sort=False)
+    ]

@@ -62,12 +62,16 @@ def weights_used(weights: Mapping[str, float], between: str = ", ") -> str:
 
 
 def percent(ratio: float) -> str:
-    """A ratio in percent.
+    """A ratio in percent, with as many digits as tell it from 0 and 1.
 
-    >>> percent(0.25), percent(0.253)
-    ('25%', '25.3%')
+    >>> percent(0.25), percent(0.253), percent(0.9996), percent(1e-6)
+    ('25%', '25.3%', '99.96%', '<0.001%')
     """
-    return f"{100 * ratio:.1f}".removesuffix(".0") + "%"
+    if min(abs(ratio), abs(1 - ratio)) < 1e-9:
+        return f"{ratio:.0%}"
+    shown = (f"{100 * ratio:.{digits}f}" for digits in (1, 2, 3))
+    told = next((text for text in shown if float(text) not in (0, 100)), "<0.001" if ratio < 0.5 else ">99.999")
+    return told.removesuffix(".0") + "%"
 
 
 def coefficient(value: float) -> str:

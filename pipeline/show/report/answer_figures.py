@@ -42,7 +42,8 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     for row in evidence.confirmations:
         pairs.setdefault(row.run, {})[row.corpus] = row
     for pair in (pair for pair in pairs.values() if len(pair) == 2):
-        x, y = pair[evidence.domain].measured, 100 * (pair[evidence.general].measured / before - 1)
+        general = pair[evidence.general]
+        x, y = pair[evidence.domain].measured, 100 * (general.measured / general.before - 1)
         hover = f"measured at {percent(pair[evidence.domain].domain_ratio)} {label(evidence.domain)}"
         traces.append(dots([x], [y], BLACK, 11, "diamond", f"{hover}: %{{x:.4f}}, %{{y:+.2f}}%"))
         xs[0], ys[0] = np.append(xs[0], x), np.append(ys[0], y)

@@ -11,7 +11,7 @@ from pipeline.plan.cost import run_flops
 from pipeline.show.report.colours import CORPUS_COLOURS
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.table import Table
-from pipeline.show.tables import SPLITS, cost_rows
+from pipeline.show.tables import SPLITS, cost_rows, mean_error
 from pipeline.study.artifacts import Corpora, RecommendedRun
 from pipeline.study.fitted_points import first_step
 from pipeline.study.folder import StudyError
@@ -72,15 +72,14 @@ def held_out_table(evidence: Evidence) -> Table | None:
     """The errors of each law on held-out points; None before there are any."""
     if evidence.tested is None or evidence.tested.empty:
         return None
-    errors = evidence.tested.assign(error=evidence.tested["relative_error"].abs())
-    rows = []
+    errors, rows = evidence.tested, []
     for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
         for (split, words), law in itertools.product(SPLITS.items(), evidence.laws):
             chosen = (errors["corpus"] == corpus) & (errors["split"] == split) & (errors["law"] == law)
-            own = errors.loc[chosen, "error"]
+            own = errors[chosen]
             if not own.empty:
-                mean = own.groupby(errors.loc[chosen, "run"]).mean().mean()
-                cells = (f"{mean:.2%}", f"{own.max():.2%}", f"{len(own):,}")
+                largest = own["relative_error"].abs().max()
+                cells = (f"{mean_error(own):.2%}", f"{largest:.2%}", f"{len(own):,}")
                 rows.append([(corpus, colour), words, (law, evidence.colours[law]), *cells])
     columns = ["corpus", "held out", "law", "mean error", "largest error", "points"]
     return Table("Held-out errors of the laws", columns, rows, _REFITTED, left=3)

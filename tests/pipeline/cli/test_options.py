@@ -12,17 +12,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
 from pipeline.cli import verbs
-from pipeline.cli.json_output import json_of
+from pipeline.cli.json_output import held_out_errors, json_of
 from pipeline.cli.key_help import FIRST
 from pipeline.cli.main import run
 from pipeline.cli.verb_table import VERBS
 from pipeline.done import answer_digest, exported
 from pipeline.question.schema import LawConfig, Question
 from pipeline.show.conclusion import conclusion_of
+from pipeline.show.tables import mean_errors_table
 from pipeline.steps import STEPS, step_after
 from pipeline.study.artifacts import Export
 from pipeline.study.context import Context
@@ -58,6 +60,14 @@ def test_the_guide_lists_the_keys_of_each_verb(study: tuple[Study, Question]) ->
     assert {*next(iter(fitted["parameters"].values()))} == documented("a parameter")
     assert content["recommend"] == json.loads((study[0].folder / "recommendation.json").read_text())
     assert content["confirm"] == json.loads((study[0].folder / "confirmation.json").read_text())
+
+
+def test_the_held_out_errors_of_json_are_those_of_the_table() -> None:
+    rows = [("code", "dcpt", "size", run, error) for run, error in (("a", 0.1), ("a", 0.1), ("a", 0.1), ("b", -0.4))]
+    tested = pd.DataFrame(rows, columns=["corpus", "law", "split", "run", "relative_error"])
+    (errors,) = held_out_errors(tested)
+    assert [errors[key] for key in ("split", "mean_error", "max_error", "points")] == ["size", 0.25, 0.4, 4]
+    assert mean_errors_table(tested).rows[0][2] == "25.00%"
 
 
 def test_json_alone_is_on_standard_output(study: tuple[Study, Question], tmp_path: Path, capsys) -> None:

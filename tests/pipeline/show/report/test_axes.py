@@ -1,5 +1,7 @@
 """Axes show what matters, and words beside points do not lie on each other."""
 
+import dataclasses
+
 import pytest
 
 from pipeline.show.report.answer_figures import trade_off_curve
@@ -19,6 +21,18 @@ def test_a_figure_is_cut_to_what_is_near_the_answer(tmp_path_factory: pytest.Tem
     most = 100 * content.predicted["general"].high / content.loss_before["general"]
     assert low < 0 < 3 < high
     assert most - 100 < high < 2.5 * (most - 100)
+
+
+def test_a_confirmation_run_of_another_model_rises_from_its_own_loss_before(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    study, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+    evidence = Evidence(Context(question, study))
+    evidence.confirmations = [dataclasses.replace(row, before=row.measured) for row in evidence.confirmations]
+    figure = trade_off_curve(evidence)
+    assert figure
+    diamonds = [trace for trace in figure.panels[0].spec["data"] if trace.get("marker", {}).get("symbol") == "diamond"]
+    assert [trace["y"] for trace in diamonds] == [[0.0], [0.0]]
 
 
 def test_words_beside_points_give_way_to_earlier_ones() -> None:
