@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.answers.grid_minimum import last_within, parabola_minima
+from fitting.answers.limited_data import SMALLEST_RATIO
 from fitting.design.features import Features
 from fitting.design.inputs import LossColumn
 from fitting.points import PointsError, missing, numbers_of
@@ -86,8 +87,9 @@ def _trade_off(asked: dict[str, float], row: pd.DataFrame, output: LossColumn, o
 
 
 def _limited_data(asked: dict[str, float], row: pd.DataFrame, output: LossColumn, one: OfLaw) -> np.ndarray:
-    """The domain ratio (k,) of least loss when each domain token is read once."""
-    grid = np.geomspace(1e-3, 1.0, GRID)
+    """The domain ratio (k,) of least loss when each domain token is read once, in a run of no more than most_tokens."""
+    most = float(row["most_tokens"].iloc[0]) if "most_tokens" in row else np.inf
+    grid = np.geomspace(max(SMALLEST_RATIO, asked["domain_tokens"] / most), 1.0, GRID)
     frame = _on_grid(row, GRID, r=grid, D=asked["domain_tokens"] / grid)
     return parabola_minima(grid, _on_curves(frame, output, one))
 

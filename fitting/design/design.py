@@ -63,12 +63,13 @@ def design(
     the laws' columns and losses (column `loss` without pairs) and perhaps `run`; may be empty or None. `candidates`,
     the runs that could be made, with the laws' columns and `cost`; rows that share a `run` are points of one run, whose
     cost is the largest of theirs. `target`, rows to predict; or with `question`, one of "trade_off", "limited_data" and
-    "compute_optimal", a row with its parameters (N, D, tolerance, general_before; N, domain_tokens; flops) and what
-    else the law reads. A column `<loss column>.<name>` goes before `<name>` for that loss. In trade_off the first pair
-    is the general loss, r is the domain ratio, and the general law reads 1 - r. `cost`, the name of the column, in any
-    unit. `budget`, in the same unit: the sum of the costs never exceeds it. `batch`, how many runs at most: by default
-    one, or as many as a budget pays for. `side_by_side`: whether the runs of a batch train at the same time, each on
-    its own device; each then counts at least the cost of the most expensive one. `seed`, of the random draws.
+    "compute_optimal", a row with its parameters (N, D, tolerance, general_before; N, domain_tokens and perhaps
+    most_tokens; flops) and what else the law reads. A column `<loss column>.<name>` goes before `<name>` for that loss.
+    In trade_off the first pair is the general loss, r is the domain ratio, and the general law reads 1 - r. `cost`, the
+    name of the column, in any unit. `budget`, in the same unit: the sum of the costs never exceeds it. `batch`, how
+    many runs at most: by default one, or as many as a budget pays for. `side_by_side`: whether the runs of a batch
+    train at the same time, each on its own device; each then counts at least the cost of the most expensive one.
+    `seed`, of the random draws.
 
     Each run is the one with the largest expected fall of the answer's posterior variance over its cost to the power .4,
     chosen as if those before it had been measured. Without points the posterior is the prior. The result depends on the

@@ -11,6 +11,9 @@ from training.evaluation_steps import evaluation_steps
 from training.keys import MOST_STEPS
 from training.schedule import Piece, learning_rates, piece_lengths
 
+LONGEST = 20.0
+"""How many times the domain's tokens a run may have, unless goal.most_tokens is given."""
+
 
 def candidate_steps(question: Question) -> list[int]:
     """Lengths that runs may be chosen of, distinct, in increasing order.
@@ -90,6 +93,17 @@ def rest_of_schedule(phase: PhaseConfig, shorter: int, steps: int) -> tuple[int,
     lengths = [end - begin for begin, end in itertools.pairwise([step, *ends[number:]])]
     rest = [dataclasses.replace(piece, steps=own, share=None) for piece, own in zip(chain[number:], lengths)]
     return step, [dataclasses.replace(rest[0], start=None), *rest[1:]]
+
+
+def most_tokens(question: Question) -> float:
+    """Tokens that a run of goal=limited-data may have at most; NaN for another goal.
+
+    >>> from pipeline.question.loading import read_question
+    >>> most_tokens(read_question(["goal=limited-data", "goal.domain_tokens=1e6"]))
+    20000000.0
+    """
+    goal = question.goal
+    return goal.most_tokens or LONGEST * (goal.domain_tokens or float("nan"))
 
 
 def extended_at(question: Question, steps: int) -> int | None:

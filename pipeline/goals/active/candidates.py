@@ -16,6 +16,7 @@ from pipeline.question.design import (
     candidate_peaks,
     candidate_steps,
     is_active,
+    most_tokens,
     peak_of,
     rest_of_schedule,
     steps_of_parts,
@@ -200,6 +201,7 @@ def target_row(context: Context, before: Before, corpus: str) -> pd.DataFrame:
     general = _loss_before(before, question.model.name, question.corpora.general)
     tokens = (goal.domain_tokens or float("nan")) / 1e9
     asked = {"tolerance": goal.tolerance, "general_before": general, "domain_tokens": tokens}
+    asked["most_tokens"] = most_tokens(question) / 1e9
     return end.assign(**asked).reset_index(drop=True)
 
 

@@ -7,14 +7,12 @@ from fitting import limited_data
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.goals.ratio.confirm import Place, minimum_outcome, ratios
 from pipeline.goals.ratio.law_goal import LawGoal
+from pipeline.question.design import most_tokens
 from pipeline.question.messages import finite_above, shown
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
 from pipeline.study.number_format import quantity
 from pipeline.study.target import find_target
-
-LONGEST = 20.0
-"""How many times the domain's tokens a run may have, unless goal.most_tokens is given."""
 
 
 class LimitedDataGoal(LawGoal):
@@ -37,7 +35,7 @@ class LimitedDataGoal(LawGoal):
         base, fit = find_target(question, laws.points), laws.fit(domain)
         assert question.goal.domain_tokens is not None
         tokens = question.goal.domain_tokens / 1e9
-        most = (question.goal.most_tokens or LONGEST * question.goal.domain_tokens) / 1e9
+        most = most_tokens(question) / 1e9
         by_length = base.columns_by_length(domain, fit, tokens, most)
         answer = limited_data(fit, base.N, tokens, most_tokens=most, at=by_length)
         ratio, low, high = answer.values["domain_ratio"]
@@ -47,8 +45,11 @@ class LimitedDataGoal(LawGoal):
         return Solution(target, ratio, low, high, predicted, answer.status.message, answer.warnings, identified)
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
-        model, above_zero = recommendation.target.model, filter(None, ratios(question, recommendation))
-        return [Place(model, ratio, limited_steps(question, ratio)) for ratio in above_zero]
+        """Those whose run is no longer than the answer's may be, which is another one than the best of all."""
+        model, (own, *beside) = recommendation.target.model, ratios(question, recommendation)
+        least = (question.goal.domain_tokens or 0.0) / most_tokens(question)
+        allowed = [own, *(ratio for ratio in beside if ratio >= least)]
+        return [Place(model, ratio, limited_steps(question, ratio)) for ratio in allowed]
 
     def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
         return minimum_outcome(question, rows, "domain_ratio", (recommendation.low, recommendation.high))
@@ -58,6 +59,7 @@ class LimitedDataGoal(LawGoal):
 
 
 def limited_steps(question: Question, domain_ratio: float) -> int:
-    """Steps of a run that reads `goal.domain_tokens` at a domain ratio, and no token twice."""
+    """Steps of a run that reads `goal.domain_tokens` at a domain ratio, no token twice, and `most_tokens` in all."""
     assert question.goal.domain_tokens is not None
-    return max(1, math.floor(question.goal.domain_tokens / (domain_ratio * question.tokens_per_step())))
+    tokens = min(question.goal.domain_tokens / domain_ratio, most_tokens(question))
+    return max(1, math.floor(tokens / question.tokens_per_step()))

@@ -127,7 +127,8 @@ class ConfirmConfig:
     """Distance between the domain ratios of the first and second confirmation run; 0: no second run."""
     around: list[Annotated[float, AROUND]] = field(default_factory=list)
     """Distances from the recommended domain ratio at which confirmation runs are added, like [-0.3,-0.1,0.1]; ratios
-    outside 0 to 1 are left out. Empty: neighbour. Of compute every model is run in any case."""
+    outside 0 to 1 are left out, and of limited-data those of runs longer than goal.most_tokens. Empty: neighbour. Of
+    compute every model is run in any case."""
     seeds: Repeats = 1
     """Seeds of every confirmation run, paired between the ratios; two or more give intervals."""
 

@@ -160,6 +160,18 @@ def test_two_losses_and_the_ratio_between_them():
         assert 0 < sharper.half_width[-1] <= sharper.before
 
 
+def test_few_domain_tokens_are_asked_within_the_longest_run():
+    table, points = pair_of_losses()
+    one = points.rename(columns={"domain": "loss"})
+    asked = pd.DataFrame({"N": [2.0], "domain_tokens": [0.05], "most_tokens": [np.inf]})
+    free = fitting.design("dcpt", one, table, asked, question="limited_data")
+    assert 0.05 < (free.answer or 0) < 0.75
+    # Where the best ratio would take a longer run, the smallest that may be had is the answer, and is known better.
+    held = fitting.design("dcpt", one, table, asked.assign(most_tokens=0.05 / 0.8), question="limited_data")
+    assert held.answer == pytest.approx(0.8)
+    assert held.before < free.before / 3
+
+
 def test_many_candidates_take_seconds():
     rng = np.random.default_rng(0)
     N, D = np.exp(rng.uniform(-3, 1, 3000)), np.exp(rng.uniform(0, 4, 3000))

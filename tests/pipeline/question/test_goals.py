@@ -120,6 +120,17 @@ def test_the_domains_tokens_are_read_once_at_every_share() -> None:
         assert 0 <= 3e5 - read < run_.spec.tokens_per_step
 
 
+def test_no_place_beside_few_domain_tokens_is_longer_than_the_answer_may_be() -> None:
+    question = _question(**LIMITED | {"most_tokens": 1e6}, around=[-0.1, 0.2])
+    places = goal_of(question).places(question, _answer(question, 0.3))
+    assert [place.domain_ratio for place in places] == [0.3, 0.5]
+    assert max(place.steps for place in places) * question.tokens_per_step() <= 1e6
+    (setting, _), limit = (goal_of(question).places(question, _answer(question, 0.299))), 1e6
+    assert setting.steps * question.tokens_per_step() <= limit
+    unlimited = _question(**LIMITED, around=[-0.1, 0.2])
+    assert len(goal_of(unlimited).places(unlimited, _answer(unlimited, 0.3))) == 3
+
+
 def test_every_model_is_run_for_the_same_compute() -> None:
     question = _question(**COMPUTE, around=[-0.4])
     lengths = {"qwen2-0.15m": 322, "qwen2-0.3m": 147}
