@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import re
+import shlex
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -153,8 +154,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if line := perplexity_question(points["loss"], settings.columns.get("loss", "loss"), keys):
         print_line(console, line)
     verb = "confirm" if all(run.role == "confirm" for run in runs) else "fit"
-    line = f"{len(points):,} points of {points['run'].nunique()} runs in {study.folder}; next: cptlaw {verb}"
-    print_line(console, f"{line} {study.folder}")
+    line = f"{len(points):,} points of {points['run'].nunique()} runs in {study.folder}"
+    print_line(console, f"{line}; next: {shlex.join(['cptlaw', verb, str(study.folder)])}")
     return Exit.DONE
 
 

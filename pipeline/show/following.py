@@ -97,9 +97,10 @@ def verdict_items(run: FollowedRun) -> list[Table | str]:
     general, goal, steps = run.corpora[0], run.laws.question.goal, run.target.steps
     is_limited, allowed = goal.kind == "trade-off", f"{100 * goal.tolerance:.3g}% allowed"
     if run.step >= steps:
-        rows = run.measured[(run.measured["corpus"] == general) & (run.measured["step"] == run.step)]
-        rise = run.increase(general, float(rows["loss"].iloc[0])) if len(rows) else float("nan")
-        return [f"the run has ended: the loss on {general} changed by {rise:+.2%}{f', {allowed}' * is_limited}"]
+        last = run.measured[run.measured["corpus"] == general].sort_values("step").iloc[-1]
+        when = f" until step {last['step']:,}, its last loss" * bool(last["step"] < run.step)
+        rise = f"{run.increase(general, float(last['loss'])):+.2%}{when}{f', {allowed}' * is_limited}"
+        return [f"the run has ended: the loss on {general} changed by {rise}"]
     endings = [
         Ending("as predicted before it", steps, {corpus: run.predicted_end(corpus) for corpus in run.corpora}),
         Ending("with its losses so far", steps, {corpus: run.end(corpus) for corpus in run.corpora}),
