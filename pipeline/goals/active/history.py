@@ -70,6 +70,8 @@ class DesignRound:
     more: bool = False
     """Whether it was asked for by cptlaw refine, whatever tolerance and budget are."""
     unit: str = "FLOPs"
+    unsettled: bool = False
+    """Whether answer and half_width are the posterior's, within the tolerance, where no recommendation was."""
     stop: str | None = None
     """TOLERANCE, BUDGET or CANDIDATES; None: runs were chosen."""
 
@@ -85,8 +87,9 @@ class DesignRound:
             asked, known = f"design.tolerance={self.tolerance:g}", f"domain ratio {self.answer:.3f}"
             if self.half_width <= self.tolerance and not self.more and self.stop != TOLERANCE:
                 # Without a half-width: the one that decided is of fits, this one may be of the posterior.
-                known += f", within {asked}"
+                known += f", within {asked}{' by the posterior' * self.unsettled}"
                 unsettled = "neither runs around it nor the round before confirm that"
+                unsettled = "the laws fitted to all points do not answer yet" if self.unsettled else unsettled
                 open_ = self.reason if self.reason == ANSWER_BEYOND else unsettled
                 known += f", but {open_}, so one more round" if self.chosen else ""
             else:

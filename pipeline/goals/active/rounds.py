@@ -304,8 +304,8 @@ def _round(
     if points is not None:
         added = dataclasses.replace(added, answer=proposal.answer, half_width=proposal.before)
         answer = recommended() if certain and recommended else (proposal.answer, proposal.before)
-        if answer is not None:
-            added = dataclasses.replace(added, answer=answer[0], half_width=answer[1])
+        of_fits = {"unsettled": True} if answer is None else {"answer": answer[0], "half_width": answer[1]}
+        added = dataclasses.replace(added, **of_fits)
         narrow = certain and answer is not None and answer[1] <= added.tolerance
         if narrow and (agrees(chosen.rounds[-1], added) or encloses(context.question, chosen.chosen, added)):
             return dataclasses.replace(added, stop=TOLERANCE)

@@ -9,7 +9,7 @@ from pipeline.question.schema import Question
 
 def agrees(last: DesignRound, one: DesignRound) -> bool:
     """Whether the round before was as narrow and near: the first narrow interval may be so by chance."""
-    if last.answer is None or last.half_width is None or one.answer is None:
+    if last.unsettled or last.answer is None or last.half_width is None or one.answer is None:
         return False
     return last.half_width <= one.tolerance and abs(last.answer - one.answer) <= one.tolerance
 

@@ -170,7 +170,8 @@ def test_a_narrow_answer_beyond_all_runs_gets_a_run(
     )
     added = next_round(asking(setting, ratios=[*setting.question.design.ratios, 1.0]), recommended=lambda: recommended)
     assert [run.domain_ratio for run in added.chosen] == [1.0]
-    assert "within design.tolerance=0.006, but it is beyond all runs, so one more round" in added.line()
+    known = "within design.tolerance=0.006" + " by the posterior" * (recommended is None)
+    assert f"{known}, but it is beyond all runs, so one more round" in added.line()
     # No run of the others takes anything off a half-width of 0.
     write_rounds(study, read_rounds(study)[:-1])
     added = next_round(setting, recommended=lambda: recommended)
@@ -232,9 +233,12 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     rounds[-2] = dataclasses.replace(rounds[-2], answer=0.69, half_width=0.006)
     assert round_after((0.6961, 0.006)).stop is None
     assert round_after((0.6959, 0.006)).stop == TOLERANCE
-    rounds[-2] = dataclasses.replace(rounds[-2], half_width=0.0061)
+    # A round whose recommendation was too wide, or none, confirms nothing, however narrow the posterior was.
+    rounds[-2] = dataclasses.replace(rounds[-2], unsettled=unknown.unsettled)
     assert round_after((0.6959, 0.006)).stop is None
-    assert len(asked) == 7
+    rounds[-2] = dataclasses.replace(rounds[-2], unsettled=False, half_width=0.0061)
+    assert round_after((0.6959, 0.006)).stop is None
+    assert len(asked) == 8
 
 
 def test_of_two_machines_that_choose_the_first_one_counts(copied: tuple[Context, Study]) -> None:
