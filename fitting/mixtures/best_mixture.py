@@ -131,11 +131,22 @@ def _predictions(
         frame = pd.DataFrame([columns | ends[name]])
         predicted[name] = implied(fit, frame)
         if name in longer:
-            factor = float(longer[name].factor(weights[j : j + 1])[0])
-            predicted[name] = Estimate(*(factor * end for end in predicted[name]))
+            predicted[name] = _stretched(predicted[name], fit, frame, longer[name])
         for line in (*beyond("", fit, frame), *_unseen(fit, frame)):
             corpora_of.setdefault(line.removeprefix(": "), []).append(name)
     return predicted, [f"{', '.join(corpora)}: {line}" for line, corpora in corpora_of.items()]
+
+
+def _stretched(short: Estimate, fit: Fit, frame: pd.DataFrame, longer: Longer) -> Estimate:
+    """The loss at the frame's row after the longer run, by paired draws of both fits."""
+    r = frame["r"].to_numpy()
+    count = min(len(fit.draws), len(longer.fit.draws))
+    loss = short.value * float(longer.factor(r)[0])
+    if not count:
+        return Estimate(loss, float("nan"), float("nan"))
+    factors = np.array([longer.factor(r, draw) for draw in longer.fit.draws[:count]])
+    (low,), (high,) = fit.measured_interval(fit.predict_draws(frame)[:count] * factors)
+    return Estimate(loss, float(low), float(high))
 
 
 def _weights(names: Sequence[str], value: Mapping[str, float] | None, average: str) -> dict[str, float]:

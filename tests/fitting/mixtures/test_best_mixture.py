@@ -1,5 +1,7 @@
 """From fits of each corpus to the weights of all: laws with known parameters, limits, intervals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -125,6 +127,21 @@ def test_a_law_of_the_own_share_tells_what_a_longer_run_changes():
     here = truth(np.array([[longer[name] for name in NAMES]]))[0, 0]
     assert longer.predicted["web"].value == pytest.approx(here * long / short, rel=1e-3)
     assert longer["web"] > free["web"] + 0.002
+
+
+def test_what_is_not_known_of_a_longer_run_widens_the_interval_of_its_loss():
+    params = {"E": 1.0, "A": 0.0, "B": 0.05, "C": 1.0, "alpha": 0.3, "beta": 0.3, "gamma": 0.5, "eta": 1.2, "eps": 0.04}
+    at, known = {"N": 1e-3, "D": 1e-3}, {name: given("data-mixing", LAWS[name], draws=20, wobble=0.0) for name in NAMES}
+    known = {
+        name: replace(fit, columns=COLUMNS, ranges=dict.fromkeys(COLUMNS, (0.0, 1.0))) for name, fit in known.items()
+    }
+    width = {}
+    for wobble in (0.0, 0.5):
+        longer = fitting.Longer(given("dcpt", params, draws=20, wobble=wobble), at, {**at, "D": 4e-3})
+        _, low, high = fitting.best_mixture(known, longer={"web": longer}).predicted["web"]
+        width[wobble] = high / low - 1
+    assert width[0.0] == pytest.approx(0.004, abs=1e-3)
+    assert width[0.5] > 0.05
 
 
 def test_a_share_beyond_the_runs_is_told():
