@@ -13,7 +13,8 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import Source, TokenizerChoice, tokenise_corpora
+from training.corpora.prepare import tokenise_corpora
+from training.corpora.source import Source, TokenizerChoice
 from training.evaluation_steps import EvaluationPolicy
 from training.schedule import Piece
 from training.spec import Initial, RunSpec

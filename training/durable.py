@@ -311,14 +311,11 @@ def folder_to_fill(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked_folder(folder: Path, log: Callable[[str], object] = print) -> Iterator[bool]:
-    """Lock the folder and remove what killed processes left; yields False on a file system without locks.
-
-    `log` is called with a line where another process holds the lock.
-    """
+def locked_folder(folder: Path) -> Iterator[bool]:
+    """Lock the folder and remove what killed processes left; yields False on a file system without locks."""
     with (folder / ".lock").open("wb") as lock:
         try:
-            wait_for_lock(lock, log)
+            wait_for_lock(lock, print)
         except OSError:
             # Two processes at once then waste work, but every result is renamed into place.
             yield False

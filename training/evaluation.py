@@ -26,7 +26,7 @@ def evaluate(
     windows: torch.Tensor,
     predictions: int,
     micro_batch: int,
-    interrupt: Callable[[], object],
+    interrupt: Callable[[], object] = lambda: None,
     group: Group = ALONE,
 ) -> Validation:
     """Loss of a model on fixed windows, (count, ...) sequences as `losses` takes them.

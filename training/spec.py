@@ -206,17 +206,14 @@ class RunSpec:
             raise SpecError(f"run spec: {error}") from None
 
 
+_OMITTED = {"reweighting": None, "phases": (), "separator_first": False}
+"""Fields that were added later -> the value at which they are left out, so that the hashes of other runs stay."""
+
+
 def _fields(value: Any) -> dict[str, Any]:
     # Ten times as fast as dataclasses.asdict, which copies every leaf; plans have ten thousand runs.
     fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
-    # Added later: omitted where unused, so that the hashes of other runs stay.
-    if fields.get("reweighting", True) is None:
-        del fields["reweighting"]
-    if fields.get("phases") == ():
-        del fields["phases"]
-    if fields.get("separator_first") is False:
-        del fields["separator_first"]
-    return fields
+    return {name: own for name, own in fields.items() if name not in _OMITTED or own != _OMITTED[name]}
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_fields)

@@ -18,9 +18,9 @@ from training.corpora.generated import GeneratedReader
 from training.corpora.listing import list_files
 from training.corpora.locations import is_url, location, refuse_unreadable
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import TokenizerChoice, begin, changed_text, tokenise_corpora
+from training.corpora.prepare import begin, changed_text, tokenise_corpora
 from training.corpora.reader import Bar
-from training.corpora.source import Generation, Source
+from training.corpora.source import Generation, Source, TokenizerChoice
 from training.spec import SpecError
 
 PLAIN, COMPRESSED, BYTES_A_TOKEN = (".txt", ".jsonl", ".ndjson"), 3, 3
@@ -105,8 +105,8 @@ def _tokenizer(question: Question) -> TokenizerChoice:
     elif model.path:
         path, commit = hub_directory("model.path", model.path, model.revision, MODEL_FILES)
     else:
-        return TokenizerChoice(vocabulary=tokenizer.vocabulary, separator=tokenizer.separator)
-    return TokenizerChoice(path=str(path), revision=commit, separator=tokenizer.separator)
+        return replace(tokenizer, revision=None)
+    return replace(tokenizer, path=str(path), revision=commit)
 
 
 def sources_of(question: Question, with_validation: bool = True) -> dict[str, Source]:

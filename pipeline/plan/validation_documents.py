@@ -11,7 +11,7 @@ from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.folder import Study
 from training.corpora.locations import is_url, location
 from training.corpora.readers import open_reader
-from training.corpora.validation_choice import Choice, write_validation_set
+from training.corpora.validation_choice import write_validation_set
 
 
 def choose_validation(question: Question, console: Console) -> None:
@@ -22,7 +22,6 @@ def choose_validation(question: Question, console: Console) -> None:
         CorpusError: a corpus or a model cannot be used.
     """
     settings = question.validation
-    choice = Choice(settings.sample, settings.keep, settings.worst, settings.tokens)
     problems = []
     if settings.keep > settings.sample:
         problems.append(f"validation.keep: {settings.keep}; allowed: 1 to validation.sample, {settings.sample}")
@@ -45,7 +44,7 @@ def choose_validation(question: Question, console: Console) -> None:
             continue
         file.parent.mkdir(parents=True, exist_ok=True)
         with progress_bar(console) as bar:
-            write_validation_set(file, open_reader(name, source, console.print), models, choice, bar)
+            write_validation_set(file, open_reader(name, source, console.print), models, settings, bar)
     console.print(f"to use them: cptlaw prepare with corpora.validation={question.corpora.validation}")
 
 

@@ -14,9 +14,8 @@ from pipeline.question.data import below
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import name_in_tables, preset, published_shape, tiny_model
 from pipeline.question.schema import Question
-from pipeline.question.schema.training import TokenizerConfig
 from training.corpora.listing import ENDINGS
-from training.corpora.source import Source
+from training.corpora.source import Source, TokenizerChoice
 from training.spec import Parallel
 
 TOLERANCE = 0.99
@@ -76,7 +75,7 @@ def give_texts(composed: DictConfig) -> list[str]:
     if missing:
         raise ConfigError(missing)
     corpora.validation = None
-    corpora.tokenizer = TokenizerConfig(min(corpora.tokenizer.vocabulary, VOCABULARY))
+    corpora.tokenizer = TokenizerChoice(min(corpora.tokenizer.vocabulary, VOCABULARY))
     return lines
 
 

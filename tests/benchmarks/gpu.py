@@ -28,7 +28,8 @@ import torch
 from transformers import PreTrainedModel
 
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import Source, TokenizerChoice, tokenise_corpora
+from training.corpora.prepare import tokenise_corpora
+from training.corpora.source import Source, TokenizerChoice
 from training.devices import memory
 from training.devices.group import ALONE, join
 from training.devices.memory import memory_of

@@ -16,7 +16,8 @@ from tests.conftest import SHAPE as BASE
 from tests.conftest import write_text
 from training.batches import training_batches
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import Source, TokenizerChoice, tokenise_corpora
+from training.corpora.prepare import tokenise_corpora
+from training.corpora.source import Source, TokenizerChoice
 from training.evaluation_steps import EvaluationPolicy
 from training.schedule import Piece
 from training.spec import Initial, RunSpec

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import psutil
 
 from tests.benchmarks import Row, row
-from training.corpora.prepare import TokenizerChoice, tokenise_corpora
+from training.corpora.prepare import tokenise_corpora
 from training.corpora.readers import open_reader
 from training.corpora.shards import CHUNK_CHARACTERS
-from training.corpora.source import Source
+from training.corpora.source import Source, TokenizerChoice
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
 
 SMALL, LARGE = 24, 72

@@ -1,6 +1,5 @@
 """Validation losses of a Hugging Face directory, on the windows that the runs of a study are validated on."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -24,14 +23,12 @@ def directory_losses(
     *,
     micro_batch: int,
     threads: int,
-    interrupt: Callable[[], object] = lambda: None,
 ) -> dict[str, Validation]:
     """Corpus -> loss of the weights in a directory, as a run of `spec` measures it.
 
     Args:
         spec: the run that the weights are of; its length, schedule and mixture do not count.
         micro_batch, threads: sequences of a forward pass; CPU threads.
-        interrupt: called before each pass; raises to stop.
 
     Raises:
         SpecError: no such model, or weights of other names or shapes than the spec's.
@@ -49,6 +46,6 @@ def directory_losses(
     devices = place_model(network, losses, spec, Parallel(), ALONE)
     predictions = spec.objective.predictions(spec.sequence_length)
     return {
-        corpus: evaluate(devices.evaluation, validation_windows(store, spec), predictions, micro_batch, interrupt)
+        corpus: evaluate(devices.evaluation, validation_windows(store, spec), predictions, micro_batch)
         for corpus, store in stores.items()
     }

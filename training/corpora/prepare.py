@@ -4,11 +4,9 @@ import contextlib
 import dataclasses
 import functools
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +19,7 @@ from training.corpora.near_duplicates import RULES, Screen
 from training.corpora.reader import Bar, Log, Reader
 from training.corpora.readers import open_reader
 from training.corpora.shards import ShardedCorpus
-from training.corpora.source import Source
+from training.corpora.source import Source, TokenizerChoice
 from training.corpora.store import SCHEMA
 from training.corpora.store_writer import Tokenisation
 from training.corpora.tokenizer import (
@@ -37,22 +35,9 @@ from training.corpora.tokenizer import (
 from training.durable import folder_to_fill, locked_folder, read_json
 
 _SAMPLE_BYTES = 8_000_000
+"""Of each corpus, on which a tokenizer is trained."""
 # Reading this much takes seconds, and is announced.
 _LONG_BYTES = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class TokenizerChoice:
-    """The tokenizer of a study: either `vocabulary`, to train one on its corpora, or `path`."""
-
-    vocabulary: int | None = None
-    """Train a byte-level BPE with this many token ids on up to 8 MB of each corpus."""
-    path: str | None = None
-    """Local Hugging Face directory with a tokenizer."""
-    revision: str | None = None
-    """Commit of a directory from the hub, for the manifest."""
-    separator: str | None = None
-    """Token between documents; None: what the directory's tokenizer_config.json declares, see `end_of_text_id`."""
 
 
 def tokenise_corpora(
@@ -73,13 +58,15 @@ def tokenise_corpora(
     changes the written bytes.
 
     Args:
-        sources, tokenizer, folder: corpus name -> source, which tokenizer, and where; the folder is made if missing.
-        validation_ratio: ratio of documents held out, above 0 and below 1, of corpora without a validation set.
+        sources, tokenizer, folder: corpus name -> source; which tokenizer, by a local path, with the commit that it
+            has; where, a folder that is made if missing.
+        validation_ratio: ratio of documents held out, above 0 and below 1, of corpora without a validation set. It and
+            the sources are not checked (`Source.problems`).
         workers: processes that tokenise; None: one per core, or RAYON_NUM_THREADS.
         progress, bar: called with messages, and as `reader.Bar`; without `bar` progress is a message each half minute.
 
     Raises:
-        CorpusError: a source, a name or the tokenizer cannot be used; one line per mistake.
+        CorpusError: a source or the tokenizer cannot be used; one line per mistake.
     """
     prepared: dict[str, PreparedCorpus] = {}
     vocabulary = 0
@@ -157,8 +144,7 @@ class _Preparation(NamedTuple):
 def _preparation(
     given: Mapping[str, Source], choice: TokenizerChoice, folder: Path, ratio: float, progress: Log, bar: Bar | None
 ) -> Iterator[_Preparation]:
-    """Check the arguments of `tokenise_corpora`, lock the folder and make the tokenizer."""
-    _check(given, choice, ratio)
+    """Identify the corpora of `tokenise_corpora`, lock the folder and make the tokenizer."""
     read = _identified(given, folder, progress, bar)
     sets = {name: file_fingerprint(source.validation) for name, source in given.items() if source.validation}
     with folder_to_fill(folder), locked_folder(folder) as locked:
@@ -269,7 +255,6 @@ def _tokenizer_folder(
         else:
             copy.rename(kept)
         return kept
-    assert choice.vocabulary is not None
     key = json_hash([SCHEMA, _SAMPLE_BYTES, choice.vocabulary, sorted(origin for _, origin, _ in read)])
     kept = folder / f"tokenizer-{key[:12]}"
     if _holds_tokenizer(kept):
@@ -296,22 +281,6 @@ def _holds_tokenizer(folder: Path) -> bool:
         return True
     shutil.rmtree(folder, ignore_errors=True)
     return False
-
-
-def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation_ratio: float) -> None:
-    if not sources:
-        raise CorpusError("corpora: none named; allowed: at least one")
-    problems = []
-    for name, source in sources.items():
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-            problems.append(f"corpora: {name!r} is not a valid corpus name; allowed: letters, digits, '-', '_', '.'")
-        problems += source.problems(f"corpora.{name}")
-    if (tokenizer.vocabulary is None) == (tokenizer.path is None):
-        problems.append(f"tokenizer: vocabulary {tokenizer.vocabulary}, path {tokenizer.path}; allowed: one of the two")
-    if not 0.0 < validation_ratio < 1.0:
-        problems.append(f"validation_ratio: {validation_ratio}; allowed: above 0, below 1")
-    if problems:
-        raise CorpusError("\n".join(problems))
 
 
 def _screen(sources: Mapping[str, Source]) -> Screen | None:

@@ -1,4 +1,4 @@
-"""The source of a corpus: where its text comes from, and which of its documents are kept."""
+"""What a question says of a corpus: where its text comes from, which documents are kept, and how it is tokenised."""
 
 import functools
 import json
@@ -8,7 +8,19 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
 from training.corpora.documents import CorpusError
-from training.keys import Count, Natural, PositiveRatio, Ratio, Seed, Tokens, between, key_problems, one_of, up_to
+from training.keys import (
+    Count,
+    Natural,
+    PositiveRatio,
+    Ratio,
+    RatioBelowOne,
+    Seed,
+    Tokens,
+    between,
+    key_problems,
+    one_of,
+    up_to,
+)
 
 KINDS = ("installed-python", "files", "hub", "generated")
 
@@ -21,7 +33,38 @@ class Sample(TypedDict):
     repetition: float
 
 
-# Neither is frozen: OmegaConf would make them read-only in a question.
+# None of these is frozen: OmegaConf would make it read-only in a question.
+@dataclass
+class TokenizerChoice:
+    """The tokenizer of a study: one that is trained on its corpora, unless `path` brings one."""
+
+    vocabulary: Annotated[int, between(257, 1_000_000)] = 2048
+    """Token ids of the byte-level BPE that is trained on the corpora, 257 or more."""
+    path: str | None = None
+    """Use this tokenizer instead: a Hugging Face directory, or a hub name like Qwen/Qwen2.5-0.5B."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub name; manifest.json keeps the commit. null: the main branch."""
+    separator: str | None = None
+    """Token between documents, which precedes each; cptlaw model measures which. null: what the tokenizer's directory
+    declares, else its end-of-sequence token."""
+
+
+@dataclass
+class ValidationChoice:
+    """How validation documents are chosen by perplexity."""
+
+    models: list[str] = field(default_factory=list)
+    """Models that measure perplexity for prepare validation: Hugging Face directories, hub names, or study folders."""
+    sample: Count = 5000
+    """Documents that prepare validation draws from each corpus."""
+    keep: Count = 1000
+    """Documents that prepare validation keeps of them."""
+    worst: RatioBelowOne = 0.1
+    """Upper quantile of the perplexity; a document in it under every model counts as noise."""
+    tokens: Annotated[int, between(2, 10_000_000)] = 1024
+    """Tokens that prepare validation reads of each document."""
+
+
 @dataclass
 class Generation:
     """How a model writes text, and which of it is kept."""

@@ -79,33 +79,20 @@ def part_totals(parts: Iterable[Part]) -> tuple[int, int]:
 
 
 class PartWriter(contextlib.ExitStack):
-    """Writes a part, by its number, into the folder of a shard; files that a killed process left are overwritten.
-
-    Raises:
-        CorpusError: the end of text is outside the vocabulary.
-    """
+    """Writes a part, by its number, into the folder of a shard; files that a killed process left are overwritten."""
 
     def __init__(self, shard: Path, number: int, how: Tokenisation) -> None:
         super().__init__()
-        if not 0 <= how.end_of_text < how.vocabulary:
-            raise CorpusError(f"end_of_text: {how.end_of_text}; allowed: 0 to {how.vocabulary - 1}")
         self._how = how
         self.part = Part(shard / f"{number:04d}", {unit: dict.fromkeys(SPLITS, 0) for unit in UNITS})
         """What has been written so far."""
         self._files = {split: self.enter_context(self.part.file(split).open("wb", _BUFFER_TOKENS)) for split in SPLITS}
 
     def add(self, name: str, tokens: np.ndarray, size: int, split: str) -> None:
-        """Append a document, (n,) token ids of a text of `size` bytes, and its end of text to a split.
-
-        Raises:
-            CorpusError: a token is outside the vocabulary.
-        """
-        vocabulary, dtype = self._how.vocabulary, self._how.dtype
-        if tokens.size and not (tokens.min() >= 0 and tokens.max() < vocabulary):
-            ids = f"token ids {tokens.min()} to {tokens.max()}"
-            raise CorpusError(f"document {name}: {ids}; allowed: 0 to {vocabulary - 1}")
-        for part in (tokens, np.array([self._how.end_of_text])):
-            self._files[split].write(part.astype(dtype).tobytes())
+        """Append a document, (n,) token ids of a text of `size` bytes, and its end of text to a split."""
+        ids = np.append(tokens, tokens.dtype.type(self._how.end_of_text))
+        assert 0 <= ids.min() <= ids.max() < self._how.vocabulary, f"document {name}: ids beyond the tokenizer's"
+        self._files[split].write(ids.astype(self._how.dtype).tobytes())
         for unit, count in zip(UNITS, (tokens.size + 1, 1, size), strict=True):
             self.part.counts[unit][split] += count
 
@@ -126,12 +113,10 @@ def merge_parts(folder: Path, parts: Sequence[Part], how: Tokenisation, dropped:
     a kill the same call continues. `dropped` are the documents that the filters dropped.
 
     Raises:
-        CorpusError: there is no document, or a split has none.
+        CorpusError: a split has no document.
     """
     total = {unit: {split: sum(part.counts[unit][split] for part in parts) for split in SPLITS} for unit in UNITS}
     documents, ratio = total["documents"], how.validation_ratio
-    if not sum(documents.values()):
-        raise CorpusError("no documents in the corpus")
     for split, count in documents.items():
         if count == 0:
             raise CorpusError(

@@ -33,8 +33,6 @@ _CUTS = [
     re.compile(rf".*(?<=[^\W\d_])(?={cut})", re.DOTALL)
     for cut in (r" [^\W\d_]", r"[\n.,;:!?\u3001\u3002\uff0c\uff1a\uff1b\uff01\uff1f]")
 ] + [re.compile(r".*(?<=\S)(?=\s)", re.DOTALL)]
-SMALLEST_VOCABULARY = 257
-"""The 256 bytes and the end of text."""
 
 SEPARATOR = "document_separator"
 """Key of tokenizer_config.json: the token between documents, where it is not the end-of-sequence token."""
@@ -48,13 +46,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: Path) -> Path
     """Train a byte-level BPE and save it as a Hugging Face directory; equal texts give equal files.
 
     Encoding and decoding any text is lossless. Little text may give fewer token ids than `vocabulary`; 8 MB take a
-    second. The folder, which must not exist, is returned.
-
-    Raises:
-        CorpusError: the vocabulary is below 257: the bytes and the end of text.
+    second, and the bytes and the end of text are 257. The folder, which must not exist, is returned.
     """
-    if vocabulary < SMALLEST_VOCABULARY:
-        raise CorpusError(f"vocabulary: {vocabulary}; allowed: {SMALLEST_VOCABULARY} (256 bytes, end of text) or more")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

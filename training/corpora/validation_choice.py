@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -11,25 +11,12 @@ import numpy as np
 from training.corpora.documents import CorpusError, json_hash, sampled
 from training.corpora.language_model import model_fingerprint, perplexities
 from training.corpora.reader import Bar, Reader
+from training.corpora.source import ValidationChoice
 from training.durable import read_json, write_whole
 
 
-@dataclass(frozen=True)
-class Choice:
-    """How many documents are sampled and kept."""
-
-    sample: int = 5000
-    """Documents sampled from a corpus."""
-    keep: int = 1000
-    """Documents kept of those that are not noise."""
-    worst: float = 0.1
-    """A document is noise if it is in this ratio of the highest perplexities under every model."""
-    tokens: int = 1024
-    """Length of the start of each document that is used, tokens."""
-
-
 def write_validation_set(
-    file: Path, reader: Reader, models: Sequence[Path], choice: Choice, bar: Bar | None = None
+    file: Path, reader: Reader, models: Sequence[Path], choice: ValidationChoice, bar: Bar | None = None
 ) -> None:
     """Choose a corpus' validation documents and write them, with a record beside them.
 
@@ -40,7 +27,7 @@ def write_validation_set(
         file: <corpus>.jsonl with lines {"text", "id", "perplexity"} in the order of the sample; the record is
             <corpus>.json.
         reader: of the corpus; its log is called with messages.
-        models, choice: Hugging Face directories, and how many documents.
+        models, choice: Hugging Face directories, those of `choice.models`, and how many documents.
         bar: called with the current task instead of a corpus.
 
     Raises:
@@ -48,7 +35,7 @@ def write_validation_set(
     """
     corpus, source, progress = file.name.removesuffix(".jsonl"), reader.fingerprint(), reader.log
     prints = [model_fingerprint(model, "validation.models") for model in models]
-    made_of = {"source": source, "models": prints, **asdict(choice)}
+    made_of = {"source": source, **asdict(choice), "models": prints}
     record_file = file.with_suffix(".json")
     if file.exists():
         record = read_json(record_file) if record_file.exists() else {}

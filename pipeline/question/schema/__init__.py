@@ -24,8 +24,8 @@ from pipeline.question.schema.training import (
     ModelConfig,
     PhaseConfig,
     TargetConfig,
-    ValidationConfig,
 )
+from training.corpora.source import ValidationChoice
 from training.keys import PositiveRatio, Seed, Size, Steps, Tokens, between, one_of
 from training.spec import Objective, Optimizer, Parallel
 
@@ -85,7 +85,7 @@ class Question:
     too: they depend little on the domain, and tell of a run far longer than the study's own."""
     corpora: CorporaConfig = field(default_factory=CorporaConfig)
     """Which text."""
-    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    validation: ValidationChoice = field(default_factory=ValidationChoice)
     """How validation documents are chosen."""
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
     """Which domain ratios to run."""

@@ -5,15 +5,13 @@ from typing import Annotated, Any
 
 from omegaconf import MISSING
 
-from training.corpora.source import Source
+from training.corpora.source import Source, TokenizerChoice
 from training.evaluation_steps import EvaluationPolicy
 from training.keys import (
-    Count,
     LearningRate,
     OpenRatio,
     PositiveRatio,
     Ratio,
-    RatioBelowOne,
     Repeats,
     RopeTheta,
     Size,
@@ -23,19 +21,6 @@ from training.keys import (
     one_of,
 )
 from training.schedule import Piece
-
-
-@dataclass
-class TokenizerConfig:
-    vocabulary: Annotated[int, between(257, 1_000_000)] = 2048
-    """Token ids of the byte-level BPE that is trained on the corpora, 257 or more."""
-    path: str | None = None
-    """Use this tokenizer instead: a Hugging Face directory, or a hub name like Qwen/Qwen2.5-0.5B."""
-    revision: str | None = None
-    """Branch, tag or commit of a hub name; manifest.json keeps the commit. null: the main branch."""
-    separator: str | None = None
-    """Token between documents, which precedes each; cptlaw model measures which. null: what the tokenizer's directory
-    declares, else its end-of-sequence token."""
 
 
 @dataclass
@@ -50,7 +35,7 @@ class CorporaConfig:
     answer for each. Empty: `domain` alone."""
     sources: dict[str, Source] = field(default_factory=dict)
     """Corpus name -> where its text comes from."""
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    tokenizer: TokenizerChoice = field(default_factory=TokenizerChoice)
     """How text becomes tokens."""
     folder: str = ""
     """Folder that the paths of the sources are relative to; empty: the working directory."""
@@ -58,20 +43,6 @@ class CorporaConfig:
     """Ratio of the documents that are kept for validation, above 0, below 1."""
     validation: str | None = None
     """Folder of validation sets, <corpus>.jsonl each; prepare validation writes them, prepare reads them. null: none"""
-
-
-@dataclass
-class ValidationConfig:
-    models: list[str] = field(default_factory=list)
-    """Models that measure perplexity for prepare validation: Hugging Face directories, hub names, or study folders."""
-    sample: Count = 5000
-    """Documents that prepare validation draws from each corpus."""
-    keep: Count = 1000
-    """Documents that prepare validation keeps of them."""
-    worst: RatioBelowOne = 0.1
-    """Upper quantile of the perplexity; a document in it under every model counts as noise."""
-    tokens: Annotated[int, between(2, 10_000_000)] = 1024
-    """Tokens that prepare validation reads of each document."""
 
 
 @dataclass

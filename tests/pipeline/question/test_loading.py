@@ -116,6 +116,7 @@ OF_A_STUDY = {
     "ladder=[qwen2-0.3]": ["ladder: 'qwen2-0.3' is not a model", "did you mean qwen2-0.3m?"],
     "corpora.domain=law": ["corpora.domain: 'law' is not a source; allowed: general, code"],
     "corpora.domain=general": ["corpora.domain: 'general' is also the general corpus"],
+    "corpora.sources={a/b: {path: a}}": ["corpora.sources: 'a/b'; allowed: letters, digits"],
     "precision=fp8": ["precision: 'fp8'; allowed: auto, fp32, bf16"],
     "evaluate.role=proof": ["evaluate.role: 'proof'; allowed: empty, pretrain, fit, confirm"],
     "name='../out'": ["name: '../out'; allowed: letters"],

@@ -12,9 +12,9 @@ from tests.training.corpora.rows import as_lines, with_positions, write
 from training.corpora.documents import CorpusError
 from training.corpora.hub import pinned_revision
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import TokenizerChoice, tokenise_corpora
+from training.corpora.prepare import tokenise_corpora
 from training.corpora.readers import open_reader
-from training.corpora.source import Source
+from training.corpora.source import Source, TokenizerChoice
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -109,7 +109,7 @@ ASK = """
 import json, sys
 from training.corpora.documents import CorpusError
 from training.corpora.readers import open_reader
-from training.corpora.source import Source
+from training.corpora.source import Source, TokenizerChoice
 for name, revision in json.loads(sys.argv[1]):
     try:
         reader = open_reader("a", Source("hub", name=name, column="body", revision=revision))

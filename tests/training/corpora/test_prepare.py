@@ -16,8 +16,8 @@ from tests.processes import FORKS
 from tests.training.corpora.rows import as_lines, write
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import TokenizerChoice, tokenise_corpora
-from training.corpora.source import Source
+from training.corpora.prepare import tokenise_corpora
+from training.corpora.source import Source, TokenizerChoice
 from training.corpora.store_writer import PartWriter
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
 
@@ -187,24 +187,14 @@ def test_a_fault_in_a_corpus_leaves_no_manifest(prepare, sources, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"given": {}}, "corpora: none named"),
-        (
-            {"given": {"a/b": Source("web"), "c": Source("hub", max_bytes=0)}, "validation_ratio": 0.0},
-            r"^corpora: 'a/b' is not a valid corpus name.*\ncorpora\.a/b\.kind: 'web'.*\ncorpora\.c\.max_bytes: 0.*"
-            r"\ncorpora\.c\.name: missing.*\nvalidation_ratio: 0\.0",
-        ),
         ({"given": {"a": Source("files", path="/none")}}, "/none: no such file or folder"),
-        ({"choice": TokenizerChoice()}, "tokenizer: vocabulary None, path None; allowed: one of the two"),
-        ({"choice": TokenizerChoice(300, "x")}, "tokenizer: vocabulary 300, path x"),
-        ({"choice": TokenizerChoice(9)}, "vocabulary: 9; allowed: 257"),
         ({"choice": TokenizerChoice(path="/none")}, "tokenizer: /none is not a folder"),
-        ({"validation_ratio": 1.0}, r"validation_ratio: 1\.0"),
     ],
 )
 def test_mistakes_are_named(prepare, changes, message):
     with pytest.raises(CorpusError, match=message) as error:
         prepare(**changes)
-    assert len(str(error.value).splitlines()) == message.count(r"\n") + 1
+    assert "\n" not in str(error.value)
 
 
 def test_a_manifest_that_cannot_be_read_is_refused(prepare, tmp_path):

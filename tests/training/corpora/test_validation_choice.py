@@ -13,9 +13,9 @@ from tests.conftest import SHAPE
 from training.corpora.documents import CorpusError, sampled
 from training.corpora.language_model import perplexities
 from training.corpora.reader import Reader, Row
-from training.corpora.source import Source
+from training.corpora.source import Source, ValidationChoice
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
-from training.corpora.validation_choice import Choice, write_validation_set
+from training.corpora.validation_choice import write_validation_set
 from training.model import build_model
 
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnop", k=2 + n % 4)) for n in range(40)]
@@ -67,7 +67,7 @@ class Listed(Reader):
 
 def write(file, models, source="s", **choice):
     lines = []
-    choice = Choice(**{"sample": 100, "keep": 30, "tokens": 48} | choice)
+    choice = ValidationChoice(**{"sample": 100, "keep": 30, "tokens": 48} | choice)
     write_validation_set(file, Listed(source, Source(), lines.append), models, choice)
     return json.loads(file.with_suffix(".json").read_text()), lines
 
