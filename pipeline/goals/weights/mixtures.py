@@ -168,18 +168,23 @@ def _exact(weight: float | Fraction) -> Fraction:
 def limit_weights(weights: Mapping[str, float], limits: Mapping[str, float]) -> dict[str, float]:
     """Weights of which none is above its limit; the other domains get the rest, in proportion to their weights.
 
-    Limits that sum to less than 1 are ignored, because no weights satisfy them.
+    Limits that sum to less than 1 are ignored, because no weights satisfy them. Where all others are 0, their limits
+    count in place of their weights.
 
     >>> limit_weights({"a": 0.5, "b": 0.3, "c": 0.2}, {"a": 0.25, "b": 0.4, "c": 1.0})
     {'a': 0.25, 'b': 0.4, 'c': 0.35}
+    >>> limit_weights({"a": 1.0, "b": 0.0, "c": 0.0}, {"a": 0.5, "b": 0.25, "c": 0.75})
+    {'a': 0.5, 'b': 0.125, 'c': 0.375}
     """
     held: dict[str, float] = {}
     while sum(limits.values()) >= 1:
         free = {domain: weight for domain, weight in weights.items() if domain not in held}
-        scale = (1 - sum(held.values())) / sum(free.values())
+        free = free if any(free.values()) else {domain: limits[domain] for domain in free}
+        scale = (1 - sum(held.values())) / (sum(free.values()) or 1.0)
         over = {domain: limits[domain] for domain, weight in free.items() if weight * scale > limits[domain]}
         if not over:
             # Untouched where nothing is held: no sum is exactly 1.
-            return {domain: held.get(domain, weight * scale if held else weight) for domain, weight in weights.items()}
+            known = free if not held else held | {domain: weight * scale for domain, weight in free.items()}
+            return {domain: known[domain] for domain in weights}
         held |= over
     return dict(weights)

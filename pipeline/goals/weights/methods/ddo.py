@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from fitting import DDO, AutoScale, PointsError, autoscale, ddo
+from fitting.answers.answer import estimate
 from pipeline.goals.weights.artifacts import Coefficients, DesignFit, Details, PathPoint, Proposal
 from pipeline.goals.weights.mixtures import Method, Search, limit_weights, proposal_of
 from pipeline.study.folder import PlannedRun
@@ -207,8 +208,10 @@ def _propose(search: Search) -> list[Proposal]:
     design, fit = rounds[-1]
     assert fit is not None
     weights, limited = search.within_text(dict(zip(fit.names, fit.weights.tolist())))
-    ends = (fit.low, fit.high) if len(fit.draws) > 0 else ((), ())
-    low, high = (dict(zip(fit.names, map(float, end))) for end in ends)
+    # Within the text, as the weights are.
+    drawn = [search.within_text(dict(zip(fit.names, draw)))[0] for draw in fit.draws.tolist()]
+    ends = {name: estimate(weight, np.array([one[name] for one in drawn])) for name, weight in weights.items()}
+    low, high = ({name: end[side] for name, end in ends.items()} if drawn else {} for side in (1, 2))
     binding = [fit.status.message] if fit.held else []
     lines = (*effect(fit), *fit.warnings, *missed_factors(search, design), *binding, *limited)
     details = Details(designs=[design_fit(search, one, made) for one, made in rounds if made])

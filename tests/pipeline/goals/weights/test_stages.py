@@ -162,13 +162,18 @@ def test_the_average_may_be_of_perplexities_and_weighted(tmp_path: Path) -> None
 
 def test_a_domain_with_few_tokens_holds_its_weight(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, tokens=700_000)
-    first, offsets, *_ = recommended(study, setting).proposals
+    first, offsets, ddo, _ = recommended(study, setting).proposals
     most = 700_000 / (720 * 20 * 128)
     assert max(first.details.numbers["free"].values()) > most
     for row in (first, offsets):
         assert most - 1.6e-3 < max(row.weights.values()) < most
         assert sum(row.weights.values()) == pytest.approx(1)
     assert any("is held at its cap of 698573 tokens" in line for line in first.lines)
+    for row in (first, offsets, ddo):
+        assert all(
+            row.low[name] <= weight + 1e-12 and weight <= row.high[name] + 1e-12 for name, weight in row.weights.items()
+        )
+        assert max(row.high.values()) < most
     with pytest.raises(ConfigError, match=r"weights\.target: 720 steps are 1,843,200 tokens, and all domains have"):
         GOAL.runs(make_study(tmp_path, "weights.methods=[autoscale]", tokens=600_000)[1])
 
