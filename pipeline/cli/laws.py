@@ -14,7 +14,7 @@ from fitting.laws.law import no_offset
 from fitting.points import ALLOWED, law_named
 from fitting.schedule import LAMBDA
 from pipeline.cli.words import print_line
-from pipeline.question.messages import ConfigError
+from pipeline.question.messages import ConfigError, nearest
 from training.run import Exit
 
 HELP = """usage: cptlaw laws [NAME]
@@ -48,6 +48,9 @@ COLUMNS = {
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:
     """Print the table of all laws, or the long form of the law that is named."""
+    if given := [word for word in words if "=" in word]:
+        near = (nearest(word.rpartition("=")[2], LAWS) for word in given)
+        raise ConfigError([f"{word}: no such key; allowed: a name alone{law}" for word, law in zip(given, near)])
     if len(words) > 1:
         raise ConfigError([f"cptlaw laws: {len(words)} names; allowed: one, or none for the table of all laws"])
     if words:

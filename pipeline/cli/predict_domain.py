@@ -85,7 +85,7 @@ def predict_domains(
 
 def _domains(name: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """Each domain of a study or of a table of losses, and the points on it of runs that train on it."""
-    if Path(name).is_dir():
+    if Path(name).is_dir() or not Path(name).suffix:
         question = question_of_study(Path(name), [])
         study = read_domain_points(PaperStudy(study_of(question), question))
         of = {domain: study.measured(domain, "D") for domain in study.domains}

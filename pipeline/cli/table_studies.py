@@ -85,8 +85,11 @@ def complete_study(study: Study, question: Question, console: Console) -> Exit:
         DONE, also for a part of the runs, after a message; else the exit code that stopped the training.
 
     Raises:
-        StudyError: nothing is there and tables.run is false; the cost is printed first.
+        StudyError: nothing is there and tables.run is false; the cost is printed first. The file of tables.points is
+            not there.
     """
+    if question.tables.points and not Path(question.tables.points).exists():
+        raise StudyError(f"tables.points: {question.tables.points} does not exist")
     needed = {TABLES[name].reads for name in question.tables.names if name in TABLES}
     needed = needed or {name for name, reading in READINGS.items() if reading.applies(question)}
     readings = [reading for name, reading in READINGS.items() if name in needed]

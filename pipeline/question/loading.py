@@ -24,6 +24,7 @@ from conf import CONF, WORDS
 from pipeline.question.evaluation_budget import affordable_windows
 from pipeline.question.messages import (
     ConfigError,
+    StudyError,
     is_below_a_value,
     nearest,
     one_line,
@@ -214,11 +215,11 @@ def question_of_study(
 ) -> Question:
     """The question of a study, wherever its folder is now; `again` as in `load_question`.
 
-    Raises ConfigError: as `load_question`; the folder has no study.yaml.
+    Raises ConfigError: as `load_question`. StudyError: the folder has no study.yaml.
     """
     if not (folder / "study.yaml").exists():
         problem = "not a study, it has no study.yaml; create one with cptlaw plan"
-        raise ConfigError([f"{folder}: {problem}{studies_beside(folder)}"])
+        raise StudyError(f"{folder}: {problem}{studies_beside(folder)}")
     question = load_question(folder / "study.yaml", overrides, goal_problems, again=again)
     question.name, question.studies = folder.resolve().name, str(folder.parent)
     # Only the present command may ask for training, not the one that wrote study.yaml.

@@ -191,8 +191,10 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     line = refused(["export", "format=trl"], capsys)
     assert "0 study folders; allowed: one, see cptlaw export --help; studies here: studies/mine" in line
     for other in ("studies/mien", "mine"):
-        assert "cptlaw plan; studies here: studies/mine" in refused(["export", other, "format=trl"], capsys)
-    assert "not a study" in refused(["export", folder, "format=trl"], capsys)
+        assert "cptlaw plan; studies here: studies/mine" in refused(["export", other, "format=trl"], capsys, 3)
+    assert "not a study" in refused(["export", folder, "format=trl"], capsys, 3)
+    for verb, *more in (["predict", "domain_ratio=0.3"], ["predict", f"new={folder}", "domain_ratio=0.3"], ["status"]):
+        assert "other: not a study" in refused([verb, str(tmp_path / "other"), *more], capsys, 3)
     (study.folder / "study.yaml").write_text(question_yaml(question))
     assert "recommendation.json: missing; run cptlaw recommend" in refused(["export", folder, "format=trl"], capsys)
     target = RecommendedRun("base", 0.1, 400 * 8 * question.sequence_length / 1e9, 400)

@@ -33,7 +33,11 @@ def test_the_long_form_has_what_the_law_says_of_itself(name, capsys):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["dcp"], "no law is called 'dcp'; did you mean dcpt?"), (["dcpt", "ddo"], "cptlaw laws: 2 names; allowed: one")],
+    [
+        (["dcp"], "no law is called 'dcp'; did you mean dcpt?"),
+        (["dcpt", "ddo"], "cptlaw laws: 2 names; allowed: one"),
+        (["law=dcptt"], "law=dcptt: no such key; allowed: a name alone; did you mean dcpt?"),
+    ],
 )
 def test_a_mistake_is_one_line(words, message, capsys):
     assert run(["laws", *words]) == 2

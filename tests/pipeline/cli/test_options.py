@@ -92,7 +92,7 @@ def test_json_alone_is_on_standard_output(study: tuple[Study, Question], tmp_pat
     assert {*table} == {"schema", "points", "fits"}
     assert table["fits"][""]["chinchilla"]["points"] == 9
     # An error leaves it empty.
-    assert run(["recommend", str(tmp_path), "--json"]) == 2
+    assert run(["recommend", str(tmp_path), "--json"]) == 3
     assert capsys.readouterr().out == ""
     assert "allowed: cptlaw plan, status, fit, recommend, predict, confirm, follow" in refused(
         ["report", folder, "--json"], capsys, 2
