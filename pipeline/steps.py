@@ -64,7 +64,7 @@ def prepare(context: Context, console: Console) -> Exit:
     print_items([*same_texts(question)], console)
     if not context.is_prepared:
         # Whether the text, or what a model has yet to write in hours, will be enough is known before.
-        planned = planned_or_estimated(context)
+        planned = planned_or_estimated(context, with_weights=True)
         print_items([*planned.sizes, *planned.text_lines()], console)
     if question.dry_run:
         if launcher_of(question).prepare(context, console) is None:

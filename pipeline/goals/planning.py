@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.goals.registry import goal_of
+from pipeline.plan.model_shape import shape_without_weights
 from pipeline.plan.prepared_corpora import estimated_tokens, size_lines, text_sizes
 from pipeline.plan.runs import estimate
 from pipeline.plan.token_supply import repeat_lines, short_ratios
@@ -13,8 +14,9 @@ from pipeline.plan.write import with_planned
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Machine
-from pipeline.study.context import Context
+from pipeline.study.context import Context, context_of
 from pipeline.study.folder import PlannedRun
+from training.spec import SpecError
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,16 @@ def planned_now(context: Context, *, keep: bool = False) -> list[PlannedRun]:
     return with_planned(context, goal_of(context.question).runs(context), keep=keep)
 
 
-def planned_or_estimated(context: Context, machine: Machine | None = None) -> Planned:
+def planned_or_estimated(context: Context, machine: Machine | None = None, *, with_weights: bool = False) -> Planned:
     """The runs of a plan, or what can be known of them before prepare, with the speeds of a machine if that is given.
 
     Raises:
+        SpecError: with `with_weights`, a model's directory has none; else config.json is enough before prepare.
         CorpusError: a corpus is not there.
         ConfigError: the prepared text is too short for them, or what a model is to write.
     """
     if not context.is_prepared:
-        return _estimated(context.question, machine)
+        return _estimated(context.question, machine, with_weights)
     if context.known_precision is None:
         # Another study has prepared the same text.
         precision = machine.precision if machine else "fp32"
@@ -63,8 +66,13 @@ def planned_or_estimated(context: Context, machine: Machine | None = None) -> Pl
     return Planned(context, planned_now(context))
 
 
-def _estimated(question: Question, machine: Machine | None) -> Planned:
+def _estimated(question: Question, machine: Machine | None, with_weights: bool) -> Planned:
     sizes, missing = text_sizes(question), "the corpora are not prepared"
+    without = [path for model in context_of(question).models.values() if shape_without_weights(path := model.path)]
+    if without and with_weights:
+        raise SpecError(f"{without[0]}: no *.safetensors; save the model there with model.save_pretrained(...)")
+    if without:
+        missing += f", and {', '.join(map(str, without))} has config.json alone, no *.safetensors"
 
     def planned(tokens: dict[str, int], refused: Sequence[str] = ()) -> Planned:
         context = estimate(question, machine.precision if machine else "fp32", tokens)

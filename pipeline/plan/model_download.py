@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from conf import options
-from pipeline.plan.model_shape import MODEL_FILES, configuration_of, hub_directory
+from pipeline.plan.model_shape import MODEL_FILES, configuration_of, hub_directory, shape_without_weights
 from pipeline.question.messages import ConfigError, nearest
 from pipeline.question.presets import HUB, published_shape
 from training.base_model.description import BaseModel
@@ -115,20 +115,11 @@ def shape_line(name: str) -> str:
 
     Empty where its weights are there, or neither is.
     """
-    folder, hub = Path(name), HUB.get(name.lower(), name)
-    if shape := published_shape(hub):
+    if shape := published_shape(HUB.get(name.lower(), name)):
         config = configuration_of(shape, shape.vocab_size or 0, 1, 0)
-    elif folder.is_dir() and not any(folder.glob("*.safetensors")):
-        try:
-            config = read_json(folder / "config.json")
-        except (OSError, FileError):
-            return ""
-    else:
+    elif (config := shape_without_weights(name)) is None:
         return ""
-    try:
-        size = model_size(config, 1)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return ""  # Not a configuration.
+    size = model_size(config, 1)
     counts = f"{size.total:,} parameters, {size.non_embedding:,} of them non-embedding"
     return f"{config['model_type']}, {counts}, by its {'published shape' if shape else 'config.json'} alone"
 

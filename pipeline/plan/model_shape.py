@@ -11,6 +11,8 @@ from pipeline.study.context import Context
 from training.corpora.hub import hub_reason
 from training.corpora.locations import first_line
 from training.corpora.tokenizer import declared_ends, declared_separator, load_tokenizer
+from training.durable import read_json
+from training.parameters import model_size
 from training.spec import Architecture, Objective, SpecError
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
@@ -60,6 +62,19 @@ def configuration_of(
         # Whatever the others are, transformers would take 128.
         shape["head_dim"] = model.hidden_size // model.num_attention_heads
     return shape | {name: value for name in ("head_dim", "rope_theta") if (value := getattr(model, name))}
+
+
+def shape_without_weights(path: str | None) -> Architecture | None:
+    """The configuration of a directory without weights, which is enough for an estimate; None: another directory."""
+    folder = Path(path or os.devnull)
+    if not folder.is_dir() or any(folder.glob("*.safetensors")):
+        return None
+    try:
+        config = read_json(folder / "config.json")
+        model_size(config, 1)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # Not a configuration.
+    return config
 
 
 def with_rope_theta(shape: Architecture, theta: float) -> Architecture:

@@ -12,6 +12,7 @@ from pipeline.plan.model_shape import (
     directory_of,
     objective_of,
     separator_is_first,
+    shape_without_weights,
     with_rope_theta,
 )
 from pipeline.plan.prepared_corpora import validation_path
@@ -203,9 +204,12 @@ def pretraining_run(context: Context, model: ModelConfig) -> PlannedRun:
 def shape_of(context: Context, model: ModelConfig) -> Architecture:
     """The architecture of a model of the question, with the vocabulary of the prepared corpora.
 
-    Before prepare a base model of the hub has its published shape, so that an estimate downloads no weights.
+    Before prepare a base model of the hub has its published shape, so that an estimate downloads no weights, and one of
+    a directory without weights that of its config.json.
     """
     question, manifest = context.question, context.manifest
+    if not manifest.tokenizer and (shape := shape_without_weights(model.path)):
+        return shape
     model = model if manifest.tokenizer else published_shape(model.path) or model
     end = manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0
     lengths = [question.sequence_length]
@@ -237,7 +241,7 @@ def _initial_weights(
 ) -> tuple[Architecture, Initial, str, float]:
     """(shape, initial weights, their folder, last learning rate) for a continual run, from a run or a directory."""
     parent = context.once(pretraining_runs).get(model.name)
-    if parent is None and not context.manifest.tokenizer and published_shape(model.path):
+    if parent is None and not (context.manifest.tokenizer or _has_weights(model)):
         return shape_of(context, model), Initial("directory", fingerprint="not fetched"), str(model.path), 0.0
     if parent is None:
         key = directory_key(model, context.question)
@@ -253,6 +257,10 @@ def _initial_weights(
     initial = Initial("run", run=parent.spec.hash, step=step)
     start = f"runs/{parent.name}/checkpoints/step-{step}"
     return parent.spec.model, initial, start, _rate_at(parent.spec, step)
+
+
+def _has_weights(model: ModelConfig) -> bool:
+    return not (published_shape(model.path) or shape_without_weights(model.path))
 
 
 @functools.lru_cache(maxsize=8)

@@ -25,6 +25,7 @@ from pipeline.plan.prepared_corpora import prepare_corpora
 from pipeline.plan.runs import data_folder, planned_runs
 from pipeline.question.presets import HUB, preset
 from pipeline.study.context import context_of
+from pipeline.study.number_format import quantity
 from tests.pipeline.small import refused, small_words
 from tests.pipeline.tiny_model import END_OF_TURN
 from training.base_model.examination import PLAIN_ENGLISH, examine
@@ -226,8 +227,24 @@ def test_without_weights_the_parameters_are_counted_all_the_same(
         shown = capsys.readouterr()
         assert f"  {line} alone\n" in shown.out
         assert error in shown.err
+    (tmp_path / "text.txt").write_text("some text " * 100_000)
+    texts = [f"corpora.sources.{name}.path={tmp_path / 'text.txt'}" for name in ("general", "domain")]
+    asked = [
+        "experiment=base-model",
+        "model=local",
+        f"model.path={shape}",
+        *texts,
+        f"studies={tmp_path}",
+        f"data={brought}",
+    ]
+    assert run(["plan", *asked]) == 0
+    shown = capsys.readouterr().out
+    assert f"the corpora are not prepared, and {shape} has config.json alone, no *.safetensors: this is an" in shown
+    assert quantity(model.non_embedding) in shown
+    assert f"{shape}: no *.safetensors; save the model there" in refused(["prepare", *asked], capsys, 3)
     (shape / "config.json").write_text("{}")
     assert "no *.safetensors" in refused(["model", str(shape)], capsys, 3)
+    assert "no *.safetensors" in refused(["plan", *asked], capsys, 3)
 
 
 MANY, ONE_KEY = struct.pack("<Q", 2**60), struct.pack("<QQ", 0, 1)
