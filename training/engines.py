@@ -15,7 +15,7 @@ from training import objectives
 from training.devices.compile_cache import call_compiled, prepare_compiler
 from training.devices.group import SHARDED
 from training.devices.memory import auto_engine
-from training.model import CAUSAL, build_model, crosses_documents, has_linear_head
+from training.model import CAUSAL, build_model, documents_problem, has_linear_head
 from training.objectives import Losses
 from training.parameters import model_size
 from training.spec import Execution, RunSpec, SpecError
@@ -41,9 +41,8 @@ def build_engine(
     if attention == "sdpa" and kind == "causal":
         attention = CAUSAL
     network = build_model(spec.model, attention, None, objective=kind)
-    if end_of_text is not None and crosses_documents(network):
-        what = f"boundaries: 'documents' with model_type {network.config.model_type}, which sees the documents before"
-        raise SpecError(f"{what}; allowed: none")
+    if end_of_text is not None and (problem := documents_problem(spec.model["model_type"])):
+        raise SpecError(problem)
     linear = kind == "causal" and has_linear_head(network)
     head = objectives.losses_in_chunks if linear and variant == "chunked" else None
 

@@ -255,9 +255,15 @@ _WITHOUT_DOCUMENTS = frozenset(
 """model_type whose attention does not heed that positions start again, measured with transformers 5.23."""
 
 
-def crosses_documents(model: PreTrainedModel) -> bool:
-    """Whether a model sees the documents before in a sequence, by a state or by its mask, whatever its positions."""
-    return bool(getattr(model, "_is_stateful", False)) or model.config.model_type in _WITHOUT_DOCUMENTS
+def documents_problem(model_type: str) -> str:
+    """Why attention cannot end with a document in models of a type: by a state or by their mask they see those before.
+
+    Empty: it can. Raises ValueError: transformers has no such type.
+    """
+    kind = _CLASSES["causal"]._model_mapping.get(type(AutoConfig.for_model(model_type)), None)
+    if not getattr(kind, "_is_stateful", False) and model_type not in _WITHOUT_DOCUMENTS:
+        return ""
+    return f"boundaries: 'documents' with model_type {model_type}, which sees the documents before; allowed: none"
 
 
 def kept_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -279,6 +279,13 @@ def _rate_at(spec: RunSpec, step: int) -> float:
     return float(_rates(spec.schedule, spec.steps, spec.learning_rate_before)[step - 1])
 
 
+@functools.cache
+def _documents_problem(model_type: str) -> str:
+    from training.model import documents_problem
+
+    return documents_problem(model_type)
+
+
 def _spec(
     context: Context,
     phase_name: str,
@@ -291,6 +298,8 @@ def _spec(
     budget: float | None = None,
 ) -> RunSpec:
     question, manifest = context.question, context.manifest
+    if question.boundaries == "documents" and (problem := _documents_problem(shape["model_type"])):
+        raise ConfigError([problem])
     spec = RunSpec(
         phase=phase_name,
         model=shape if phase.rope_theta is None else with_rope_theta(shape, phase.rope_theta),

@@ -28,6 +28,7 @@ from pipeline.study.context import context_of
 from pipeline.study.number_format import quantity
 from tests.pipeline.small import refused, small_words
 from tests.pipeline.tiny_model import END_OF_TURN
+from tests.training.test_device_reads import SHAPES
 from training.base_model.examination import PLAIN_ENGLISH, examine
 from training.base_model.gguf_file import convert_gguf, lost_in_conversion, read_gguf_header
 from training.corpora.tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
@@ -242,6 +243,10 @@ def test_without_weights_the_parameters_are_counted_all_the_same(
     assert f"the corpora are not prepared, and {shape} has config.json alone, no *.safetensors: this is an" in shown
     assert quantity(model.non_embedding) in shown
     assert f"{shape}: no *.safetensors; save the model there" in refused(["prepare", *asked], capsys, 3)
+    (shape / "config.json").write_text(json.dumps(SHAPES["llama"] | {"model_type": "falcon"}))
+    refusal = "boundaries: 'documents' with model_type falcon, which sees the documents before; allowed: none"
+    assert refusal in refused(["plan", *asked, "boundaries=documents"], capsys, 2)
+    assert run(["plan", *asked]) == 0
     (shape / "config.json").write_text("{}")
     assert "no *.safetensors" in refused(["model", str(shape)], capsys, 3)
     assert "no *.safetensors" in refused(["plan", *asked], capsys, 3)
