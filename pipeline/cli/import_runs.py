@@ -148,7 +148,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if replaced:
         names = ", ".join(run.source for run in replaced[:5]) + ", ..." * (len(replaced) > 5)
         print_line(console, f"replaced {len(replaced)} runs that were imported before: {names}")
-    for line in filter(None, [other_batch(plan, question.tokens_per_step()), copies_line(points)]):
+    for line in filter(None, [other_batch(plan, question.tokens_per_step()), copies_line(points), starts_line(points)]):
         print_line(console, f"note: {line}")
     keys = {} if table_kind(Path(files[0])) else losses
     if line := perplexity_question(points["loss"], settings.columns.get("loss", "loss"), keys):
@@ -264,6 +264,16 @@ def copies_line(points: pd.DataFrame) -> str:
     more = f", and so {len(pairs) - 1} more pairs" * (len(pairs) > 1)
     same = f"{pairs[0]} have the same losses at every step that both have{more}"
     return f"{same}: one run given twice makes intervals too narrow; then import all but one under another name="
+
+
+def starts_line(points: pd.DataFrame) -> str:
+    """That runs of one model begin at different losses, of which answers take the first; empty: none do."""
+    for (model, corpus), losses in points[points["step"] == 0].groupby(["model", "corpus"], sort=False)["loss"]:
+        if losses.max() > (1 + SAME) * losses.min():
+            between = f"{losses.min():.4f} to {losses.max():.4f}: answers are for a run that begins at"
+            line = f"runs of {model} begin at losses on {corpus} of {between} {losses.iloc[0]:.4f}"
+            return f"{line}; give runs of another base model a model_name of their own"
+    return ""
 
 
 def schedule_of(facts: RunFacts, table: pd.DataFrame) -> str:

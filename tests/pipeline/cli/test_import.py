@@ -413,7 +413,7 @@ def test_rates_and_length_are_those_of_rows_without_losses_too(tmp_path: Path, c
     points = imported(tmp_path, history_with_rates(tmp_path, 55), "domain_ratio=0.3")
     rates = learning_rates([Piece("linear", 0.0, 2e-4, steps=4), Piece("cosine", end=2e-5)], 55)
     assert points.loc[points["step"] == 40, "learning_rate"].tolist() == pytest.approx([rates[39]] * 2)
-    assert "no learning rates in the log" not in capsys.readouterr().err
+    assert "no learning rates in the log" not in capsys.readouterr().out
     other = ["import", history_with_rates(tmp_path, 55), *words(tmp_path, "domain_ratio=0.3", "decay=linear")]
     assert "at step 10 in the log, but peak, warmup, decay and final give" in refused(other, capsys)
 
@@ -428,6 +428,19 @@ def test_the_tokens_of_a_log_are_not_those_that_are_given(states: Mapping[float,
         given = ["import", str(log), *words(tmp_path, "domain_ratio=0.3", *LOSS_BEFORE)]
         assert "tokens_per_step=2048, but its log has 4,096 a step; give those" in refused(given, capsys)
         assert run([*given, "tokens_per_step=4096"]) == 0
+
+
+def test_runs_of_one_model_that_begin_at_other_losses_are_named(tmp_path: Path, capsys) -> None:
+    for name, factor in (("a", 1.0), ("b", 1.1)):
+        rows = [(step, of, factor * loss) for step in (0, *STEPS) for of, loss in losses(0.3, step).items()]
+        pd.DataFrame(rows, columns=["step", "corpus", "loss"]).to_csv(tmp_path / f"{name}.csv", index=False)
+    files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    line = "begin at losses on domain of 4.0000 to 4.4000: answers are for a run that begins at 4.0000; give runs of an"
+    imported(tmp_path, files[0], "domain_ratio=0.3")
+    imported(tmp_path, files[1], "domain_ratio=0.3", "model_name=other")
+    assert "begin at losses" not in capsys.readouterr().out
+    imported(tmp_path, files[1], "domain_ratio=0.3", "seed=1")
+    assert f"note: runs of model {line}" in capsys.readouterr().out
 
 
 def test_a_loss_that_is_nan_is_no_row_without_a_loss(tmp_path: Path, capsys) -> None:
