@@ -90,14 +90,6 @@ def _size_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     }
 
 
-def _replay(x: Columns, psi: np.ndarray) -> np.ndarray:
-    return _replayed(x, psi, -np.expm1(-_off_zero(psi[4]) * (1 - x["r"])))
-
-
-def _replay_domain(x: Columns, psi: np.ndarray) -> np.ndarray:
-    return _replayed(x, psi, np.expm1(_off_zero(psi[4]) * x["r"]))
-
-
 def _replayed(x: Columns, psi: np.ndarray, of_shift: np.ndarray) -> np.ndarray:
     columns = _plain(x, psi[:3])
     columns[:, 3] *= np.exp(psi[3] * x["r"])
@@ -194,7 +186,7 @@ DYNAMICS = (
         "dynamics-replay",
         rf"{_START} - C_1 S_2^{{pt}} - C_2 S_2 e^{{a_1 r}} + {_SHIFT}\left(1-e^{{-a_2 (1-r)}}\right)",
         "eq. 8, corpus of pre-training",
-        _replay,
+        lambda x, psi: _replayed(x, psi, -np.expm1(-_off_zero(psi[4]) * (1 - x["r"]))),
         nonlinear=(_A1, _A2),
         varies={"r": "a2"},
         solving=Solving(amplitudes=_unit_shift),
@@ -205,7 +197,7 @@ DYNAMICS = (
         "dynamics-replay-domain",
         rf"{_START} - C_1 S_2^{{pt}} - C_2 S_2 e^{{a_1 r}} + {_SHIFT}\left(e^{{a_2 r}}-1\right)",
         "eq. 8, corpus of continual pre-training",
-        _replay_domain,
+        lambda x, psi: _replayed(x, psi, np.expm1(_off_zero(psi[4]) * x["r"])),
         nonlinear=(_A1, _A2),
         varies={"r": "a2"},
         solving=Solving(amplitudes=_unit_shift_domain),

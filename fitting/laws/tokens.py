@@ -45,21 +45,9 @@ def _rectified_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     return {(1, 0): -np.log(x["D"] / D0) * fall, (1, 1): beta / D0 * fall}
 
 
-def _floorless(x: Columns, psi: np.ndarray) -> np.ndarray:
-    return _rectified(x, psi)[:, 1:]
-
-
 def _floorless_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     slopes = _rectified_slopes(x, psi, np.column_stack([basis, basis]))
     return {(0, j): slope for (_, j), slope in slopes.items()}
-
-
-def _straight(x: Columns, psi: np.ndarray) -> np.ndarray:
-    return _power(x, psi)[:, 1:]
-
-
-def _straight_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
-    return {(0, 0): -np.log(x["D"]) * basis[:, 0]}
 
 
 def _printed(params: Mapping[str, float]) -> dict[str, float]:
@@ -111,7 +99,7 @@ TOKENS = (
         "rectified-floorless",
         r"L = \frac{B}{1 + (D/D_0)^{\beta}}",
         (_B, _BETA, _D0),
-        _floorless,
+        lambda x, psi: _rectified(x, psi)[:, 1:],
         _floorless_slopes,
         f"{_LIN}; E = 0",
     ),
@@ -119,8 +107,8 @@ TOKENS = (
         "power-floorless",
         r"L = B\,D^{-\beta}",
         (_AT_1, Parameter("beta", "exponent of D", -3.0, 3.0, linear=False, start=(-0.1, 0.3))),
-        _straight,
-        _straight_slopes,
+        lambda x, psi: _power(x, psi)[:, 1:],
+        lambda x, psi, basis: {(0, 0): -np.log(x["D"]) * basis[:, 0]},
         "a straight line on logarithms; the last points count most, by the square of their tokens",
         late=2.0,
     ),
