@@ -2,6 +2,8 @@
 
 from math import inf
 
+import numpy as np
+
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, at_best_peak
 from pipeline.goals.ratio.confirm import tolerance_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
@@ -38,11 +40,20 @@ class TradeOffGoal(LawGoal):
             return ""
         loss, before = answer.predicted[general], answer.loss_before[general]
         low, high = (side / before - 1 for side in (loss.low, loss.high))
-        if (high - low) / 2 <= max(abs(tolerance), LEAST_WIDTH) or high <= tolerance:
+        if not is_too_wide(low, high, tolerance):
             return ""
         return (
             f"the change of the loss on {general} is predicted as {low:+.1%} to {high:+.1%}, where {asked(tolerance)}"
         )
+
+
+def is_too_wide(low: np.ndarray | float, high: np.ndarray | float, tolerance: np.ndarray | float) -> np.ndarray:
+    """Whether intervals of loss increases say too little of whether tolerances are kept, of one shape.
+
+    >>> is_too_wide(np.array([-0.06, -0.06]), np.array([0.09, 0.01]), 0.02).tolist()
+    [True, False]
+    """
+    return ((high - low) / 2 > np.maximum(np.abs(tolerance), LEAST_WIDTH)) & (high > tolerance)
 
 
 def asked(tolerance: float) -> str:

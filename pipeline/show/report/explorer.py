@@ -19,6 +19,8 @@ from fitting import Fit, LawAverage, PointsError
 from fitting.answers.answer import beyond
 from fitting.answers.trade_off import trade_offs
 from fitting.law_average import AVERAGE
+from pipeline.goals.ratio.trade_off_goal import is_too_wide
+from pipeline.show.conclusion import WIDEST
 from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import Key, Panel, axis, band, log_axis, numbers, panel, ratio_axis
@@ -195,7 +197,11 @@ def _answers(
     )  # fmt: skip
     ratios = [np.floor(1000 * answers.domain_ratio), np.round(1000 * answers.low), np.round(1000 * answers.high)]
     n = len(tolerances)
+    low, high = (side / size["before"]["general"] - 1 for side in answers.predicted["general"][1:, :n])
+    open_width = answers.high - answers.low > WIDEST
     return {
+        # What is not known, as recommend says it: the ratio, or whether it keeps to the tolerance.
+        "open": np.where(open_width, 1, np.where(is_too_wide(low, high, np.array(tolerances)), 2, 0)).tolist(),
         "ratios": _listed(np.array(ratios)),
         **{role: _listed(values[:, :n].round(4)) for role, values in answers.predicted.items()},
         **{f"{role}_curve": _listed(values[:, n:].round(4)) for role, values in answers.predicted.items()},

@@ -37,7 +37,11 @@ function sentences({grid, ratio, low, high, tolerance, size, length, ...of}) {
     const [loss, low, high] = of[role].map(value => value.toFixed(4));
     return `${loss} on ${study.names[role]} (${low} to ${high})`;
   });
-  const binds = ratio === 1000 ? "Nothing binds: training on the domain alone is within the tolerance."
+  const [least_change, most_change] = of.general.slice(1).map(loss => change(loss / size.before.general - 1));
+  const binds = grid.open[of.place] === 1 ? `The ${ratioName} is not known yet: its interval is too wide.`
+    : grid.open[of.place] === 2 ? `Whether it keeps to the tolerance is not known by the fits: the change on ${general} `
+      + `is predicted as ${least_change} to ${most_change}.`
+    : ratio === 1000 ? "Nothing binds: training on the domain alone is predicted within the tolerance."
     : `The loss increase on ${general} reaches ${change(tolerance)}.`;
   const far = [...size.beyond, ...length.beyond], [least, most] = study.fitted;
   if (ratio / 1000 < least - 1e-3 || ratio / 1000 > most + 1e-3)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.goals.registry import goal_of
+from pipeline.show.conclusion import WIDEST
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
 from tests.pipeline.show.report.page_scripts import FAINT, SET, TEXTS, marks_drawn, opened, touching
@@ -94,7 +95,7 @@ def test_the_sliders_say_what_recommend_says(shown, whole, tmp_path):
     copy = Study(tmp_path / "copy")
     shutil.copytree(study.folder, copy.folder)
     places = page.evaluate("Object.fromEntries(Object.keys(sliders).map(name => [name, study[name].length]))")
-    models = page.evaluate("study.sizes.map(size => size.model)")
+    models, open_places = page.evaluate("study.sizes.map(size => size.model)"), []
     for asked in (
         {},
         {"tolerances": 16, "lengths": 3},
@@ -121,6 +122,9 @@ def test_the_sliders_say_what_recommend_says(shown, whole, tmp_path):
             assert there[role] == losses
             assert "{:.4f} on {} ({:.4f} to {:.4f})".format(losses[0], corpus, *losses[1:]) in there["words"]
         assert f"{ratio:.1%} {HOSTILE_CORPUS} (90% interval {low:.1%} to {high:.1%})" in there["words"]
+        open_places.append(high - low > WIDEST or bool(goal_of(changed).too_wide(changed, answer)))
+        assert ("is not known" in there["words"]) == open_places[-1]
+    assert {*open_places} == {True, False}
     assert said == []
 
 
