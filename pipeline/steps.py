@@ -37,7 +37,7 @@ from pipeline.plan.machine import measured_machine
 from pipeline.plan.memory import all_fit, memory_lines
 from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain
-from pipeline.plan.write import add_to_plan, planned_corpora, write_plan
+from pipeline.plan.write import add_to_plan, planned_corpora, precision_note, write_plan
 from pipeline.question.data import same_texts
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -102,7 +102,7 @@ def _write_and_print(planned: Planned, notes: PlanNotes, console: Console) -> Ex
     # All of it before a file is written: a damaged machine.json is refused here.
     table, same = cost_table(context, runs), [*same_texts(question)]
     notes_on_cost = [of(runs, question) for of in cost.NOTES]
-    notes_on_cost += [*memory_lines(question, runs), *planned.text_lines()]
+    notes_on_cost += [precision_note(context, runs), *memory_lines(question, runs), *planned.text_lines()]
     if not (missing or question.dry_run):
         print_items(write_plan(context, runs), console)
     print_items([*question.rehearsal_changes, *same, *planned.sizes, *notes.asked], console)

@@ -202,7 +202,13 @@ def gpu_note(runs: Sequence[PlannedRun], question: Question) -> str:
     launcher, processes = question.launcher, question.parallel.processes
     idle = launcher.slurm.gpu_count * max(launcher.slurm.nodes, 1) - processes
     if launcher.kind == "slurm" and idle > 0 and not launcher.runs_per_device and not question.rehearsal:
-        ways = f"launcher.runs_per_device=1 for a run on each, or parallel=ddp parallel.processes={processes + idle}"
+        ways = "launcher.runs_per_device=1 for a run on each"
+        nodes, batches = max(launcher.slurm.nodes, 1), {run.spec.global_batch for run in runs}
+        more = range(processes + idle, processes, -1)
+        most = next((many for many in more if not many % nodes and not any(batch % many for batch in batches)), None)
+        if most:
+            rest = f" (the most up to {processes + idle} that divides each batch)" if most < processes + idle else ""
+            ways += f", or parallel=ddp parallel.processes={most}{rest}"
         gpus, each = f"launcher.slurm.gpus={launcher.slurm.gpus}", f"{processes} process{'es' * (processes > 1)}"
         return f"note: {gpus}: a job trains one run, of {each}, and {idle} of its GPUs do nothing; give fewer, {ways}"
     each = launcher.runs_per_device or 0

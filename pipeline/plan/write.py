@@ -69,6 +69,21 @@ def _changes(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
         yield f"{context.study.plan_file}: {runs_are} of an earlier question and left out{stay}"
 
 
+def precision_note(context: Context, runs: Sequence[PlannedRun]) -> str:
+    """A line on finished runs that do not count, since they were trained in another precision; else empty."""
+    now, old = {run.spec.precision for run in runs}, {}
+    for run in context.plan:
+        if run.spec.precision not in now and context.study.state(run) == "done":
+            old[run.spec.hash] = run.spec.precision
+    for precision in {*old.values()}:
+        # Those behind them differ in the hash of the run that they start from too.
+        if any(old.get(replace(run.spec, precision=precision).hash) for run in runs):
+            count = f"{len(old)} finished run{'s' * (len(old) > 1)}"
+            given = f"{', '.join(sorted(now))} is planned, and {count} in {precision} count for nothing"
+            return f"note: precision: {given}; precision={precision} keeps them"
+    return ""
+
+
 def with_planned(context: Context, runs: Sequence[PlannedRun], *, keep: bool = False) -> list[PlannedRun]:
     """Runs for the fit, and the confirmation runs of the question that have begun; with `keep` all planned runs."""
     hashes = {run.spec.hash for run in runs}

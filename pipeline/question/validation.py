@@ -124,7 +124,8 @@ def _phase_problems(name: str, question: Question) -> Iterator[str]:
     if phase.global_batch >= 1:
         batch = question.launcher.micro_batch
         if problem := parallel_problem(question.parallel, question.engine, phase.global_batch, batch):
-            yield problem.replace("global_batch", f"{name}.global_batch")
+            given = name == "continual" and phase.global_batch == question.target.global_batch
+            yield problem.replace("global_batch", f"{'target' if given else name}.global_batch")
     yield from _pretraining_problems(name, phase, question.corpora)
     if not 1 <= phase.steps <= MOST_STEPS:
         return

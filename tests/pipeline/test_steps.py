@@ -120,6 +120,16 @@ def test_planning_another_question_says_what_changes_and_leaves_its_runs_out(con
     assert planned(steps=asked.target.steps // 2)[0] == []
 
 
+def test_finished_runs_of_another_precision_are_noted(confirmed: Context, capsys) -> None:
+    (was,) = {run.spec.precision for run in confirmed.plan}
+    other, count = {"fp32": "bf16", "bf16": "fp32"}[was], len(confirmed.plan)
+    for dry_run in (True, False):
+        question = dataclasses.replace(confirmed.question, precision=other, dry_run=dry_run)
+        steps.plan(confirmed.asking(question), Console(soft_wrap=True))
+        said = f"{other} is planned, and {count} finished runs in {was} count for nothing; precision={was} keeps them"
+        assert f"note: precision: {said}\n" in capsys.readouterr().out
+
+
 def _change_a_loss(context: Context) -> Context:
     points = context.points.copy()
     points.loc[points["role"] == "fit", "loss"] += 1e-6

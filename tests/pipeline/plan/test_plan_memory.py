@@ -212,6 +212,11 @@ def test_gpus_of_a_job_that_no_process_uses_are_noted() -> None:
     ways = "give fewer, launcher.runs_per_device=1 for a run on each, or parallel=ddp parallel.processes=8"
     idle = f"note: launcher.slurm.gpus=8: a job trains one run, of 1 process, and 7 of its GPUs do nothing; {ways}"
     assert note("launcher.slurm.gpus=8") == idle
+    of_20 = note("launcher.slurm.gpus=8", "pretrain.global_batch=20", "target.global_batch=20")
+    assert of_20.endswith("or parallel=ddp parallel.processes=5 (the most up to 8 that divides each batch)")
+    assert note("launcher.slurm.gpus=8", "pretrain.global_batch=11").endswith(
+        "launcher.runs_per_device=1 for a run on each"
+    )
     question, runs = _large("launcher=slurm", "launcher.slurm.gpus=8", "launcher.runs_per_device=2")
     given = "launcher.slurm.gpus=8 launcher.runs_per_device=2"
     few = f"note: {given}: for 3 runs at least 6 of a job's GPUs do nothing; 2 would do"

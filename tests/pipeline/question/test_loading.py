@@ -285,7 +285,7 @@ def test_what_cannot_be_spread_over_processes_is_refused() -> None:
         read_question([*words, "launcher.micro_batch=7"])
     assert refused.value.lines == [
         "parallel.processes: 3 does not divide pretrain.global_batch 16; allowed: a divisor of it",
-        "parallel.processes: 3 does not divide continual.global_batch 16; allowed: a divisor of it",
+        "parallel.processes: 3 does not divide target.global_batch 16; allowed: a divisor of it",
         "parallel.deepspeed.bf16: not allowed; cptlaw decides it (see docs/at-scale.md)",
     ]
     with pytest.raises(ConfigError, match=r"engine: 'eager-compiled' with parallel\.kind=fsdp2; allowed: auto, sdpa"):
