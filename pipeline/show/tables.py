@@ -66,15 +66,15 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
     if any(assumed) and not any(group.seconds for group in groups):
         how = "Time: one run after the other"
     elif launcher.elsewhere:
-        prepared = f" or that prepare measured on {context.machine.device}" if context.machine else ""
+        measured = any(group.seconds for group in groups)
+        prepared = f" or that prepare measured on {context.machine.device}" if context.machine and measured else ""
         how = f"Time: one run after the other, at the speed of runs that are done{prepared}"
         how += f", {sharing} at once on a GPU" if in_gpu_hours and sharing > 1 else ""
     note = f"N: non-embedding parameters. {how}. Memory: peak of a process. Disk: while training"
-    if None in times[:-1] and not (launcher.elsewhere or any(assumed)):
-        why = (
-            "a rehearsal is not measured" if question.rehearsal else "cptlaw prepare measures it, or the first runs do"
-        )
-        note += f". ?: the speed is not known; {why}"
+    if None in times[:-1] and not any(assumed):
+        why = "cptlaw prepare measures it, or the first runs do"
+        why = "the first runs do, launcher.device=H100 or another GPU assumes it" if in_gpu_hours else why
+        note += f". ?: the speed is not known; {'a rehearsal is not measured' if question.rehearsal else why}"
     if any(assumed):
         note += (
             f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)}, 3 ms a layer and micro-batch or more"

@@ -346,6 +346,7 @@ def test_a_dry_run_prints_everything_and_writes_nothing(words, study, slurm, cap
     assert run(["train", *words, "dry_run=true", *settings]) == 0
     out = capsys.readouterr().out
     assert out.count("$ sbatch --parsable ") == 3
+    assert out.count("by a script like EXAMPLE1.sbatch\n") == 1, "the second array"
     assert "--dependency=afterok:JOB1_1 --kill-on-invalid-dep=yes" in out
     assert "\n#SBATCH --account=lab\n" in out
     assert "\nmodule load x\n" in out

@@ -36,7 +36,9 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     question, active = context.question, is_active(context.question)
     model, steps, confirm = question.model.name, question.target.steps, question.confirm
     asked = asked_run(context)
-    speed = context.machine and context.machine.speeds.get(model)
+    known = context.machine
+    # A run on GPUs may be of another precision.
+    speed = known.speeds.get(model) if known and known.precision == asked.spec.precision else None
     seconds = run_seconds(asked.spec, speed)
     took = f", {duration(START_SECONDS + seconds)} on one worker" if seconds else ""
     flops = f"{run_flops(asked.spec):.2e}".replace("e+", "e")

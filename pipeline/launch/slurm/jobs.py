@@ -216,11 +216,13 @@ class DryRun(Submission):
         number = len(self.new) + 1
         job = Job(f"EXAMPLE{number}", kind, f"JOB{number}", after, tasks)
         path, options = self._command(job)
-        if kind not in {one.kind for one in self.new}:
+        like = next((one.token for one in self.new if one.kind == kind), "")
+        if not like:
             self._rule(str(path))
             self._print(self._script_of(job))
         self.jobs.append(job)
-        self._print(f"$ {shlex.join(['sbatch', '--parsable', *options, str(path)])}   # {job.work}")
+        work = f"{job.work}, by a script like {like}.sbatch" if like else job.work
+        self._print(f"$ {shlex.join(['sbatch', '--parsable', *options, str(path)])}   # {work}")
         return f"JOB{number}"
 
     def cancel(self, jobs: Sequence[Job]) -> None:

@@ -188,6 +188,12 @@ def test_gpu_hours_of_a_known_speed_are_shared_by_the_runs_of_a_gpu(tmp_path: Pa
     assert whole == pytest.approx(8 * used, rel=0.05)
     assert used < packed < 0.9 * whole
     assert "The jobs hold" not in times("launcher.slurm.gpus=1")[1]
+    # What CPUs did in another precision says nothing.
+    monkeypatch.setattr(Context, "machine", Machine("fp32", speeds, {"fp32": 0, "bf16": 0}, "a CPU"))
+    cells, note = times("precision=bf16")
+    assert {*cells} == {"?"}
+    assert "Time: one run after the other, at the speed of runs that are done. Memory" in note
+    assert note.endswith("?: the speed is not known; the first runs do, launcher.device=H100 or another GPU assumes it")
 
 
 def test_large_models_in_jobs_without_gpus_are_noted() -> None:
