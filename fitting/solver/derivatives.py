@@ -29,11 +29,7 @@ def second_derivatives(problem: Problem, thetas: np.ndarray, pulls: np.ndarray, 
         at = problem.at(z[some])
         moved[some, :m] = (at.rows @ pulls[some, :, None])[..., 0]
         moved[some, m:] = problem.slope_rows(at, u[some], at.loss(u[some]), pulls=pulls[some])
-    result = np.zeros((places, p, p))
-    result[:, m:] = (moved.reshape(places, q, p) - gradients[:, None]) / step[:, :, None]
-    result[:, :m, m:] = result[:, m:, :m].swapaxes(1, 2)
-    result[:, m:, m:] = (result[:, m:, m:] + result[:, m:, m:].swapaxes(1, 2)) / 2
-    return result
+    return _symmetric(moved.reshape(places, q, p) - gradients[:, None], step)
 
 
 def parameter_slopes(problem: Problem, at: LawAt, numbers: np.ndarray, thetas: np.ndarray) -> np.ndarray:
@@ -56,6 +52,20 @@ def parameter_slopes(problem: Problem, at: LawAt, numbers: np.ndarray, thetas: n
     return slopes
 
 
+def parameter_curvatures(problem: Problem, numbers: np.ndarray, thetas: np.ndarray) -> np.ndarray:
+    """Second derivatives (places, p, p) in theta of one parameter at each place, by its number (places,)."""
+    places, q = len(thetas), len(problem.nonlinear)
+    p, m = thetas.shape[1], thetas.shape[1] - q
+    z, step = _moved(problem, thetas[:, m:], LONG_STEP)
+    # Each place, and then each moved in each coordinate.
+    where = np.concatenate([thetas, np.concatenate([np.repeat(thetas[:, :m], q, axis=0), z], axis=1)])
+    numbers, together = np.concatenate([numbers, np.repeat(numbers, q)]), max(1, TOGETHER // len(problem.loss))
+    parts = [slice(first, first + together) for first in range(0, len(where), together)]
+    found = [parameter_slopes(problem, problem.at(where[some, m:]), numbers[some], where[some]) for some in parts]
+    now, moved = np.split(np.concatenate(found), [places])
+    return _symmetric(moved.reshape(places, q, p) - now[:, None], step)
+
+
 def slopes_of(problem: Problem, numbers: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Derivatives (numbers, p) in theta of several parameters at one theta."""
     thetas = np.tile(theta, (len(numbers), 1))
@@ -66,3 +76,17 @@ def _moved(problem: Problem, z: np.ndarray, length: float) -> tuple[np.ndarray, 
     """Each of several z (places, q) moved in each coordinate in turn (places * q, q), and the steps (places, q)."""
     step = np.where(z + length <= problem.upper, length, -length)
     return (z[:, None] + step[:, :, None] * np.eye(z.shape[1])).reshape(-1, z.shape[1]), step
+
+
+def _symmetric(changes: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Second derivatives (places, p, p) from changes (places, q, p) of first ones by steps (places, q) in z.
+
+    Those in two amounts are 0.
+    """
+    places, q, p = changes.shape
+    m = p - q
+    result = np.zeros((places, p, p))
+    result[:, m:] = changes / step[:, :, None]
+    result[:, :m, m:] = result[:, m:, :m].swapaxes(1, 2)
+    result[:, m:, m:] = (result[:, m:, m:] + result[:, m:, m:].swapaxes(1, 2)) / 2
+    return result

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitting.solver.bounded_step import bounded_steps
-from fitting.solver.derivatives import second_derivatives
+from fitting.solver.derivatives import parameter_curvatures, second_derivatives
 from fitting.solver.law_at import LawAt
 from fitting.solver.objective import Given, Model, Penalty, Rows, State, gauss_newton, given_of, model_at, state_at
 from fitting.solver.problem import Problem
@@ -114,7 +114,7 @@ def _descend(
     while len(course.number):
         stale = _where(~course.trusted)
         if stale is not None:
-            course.curvature[stale] = _curvature(problem, now.take(stale), slopes.take(stale))
+            course.curvature[stale] = _curvature(problem, given.take(stale), now.take(stale), slopes.take(stale))
             course.fresh[stale] = course.trusted[stale] = True
         hessian = slopes.newton + course.curvature
         damped = hessian + np.sqrt(course.damping)[:, None, None] * slopes.majorant
@@ -135,7 +135,8 @@ def _descend(
         better = hopeful & (trial.objective < now.objective)
         gain = now.objective - np.where(better, trial.objective, 0.0)
         # Nothing that could be seen is left to gain; by old second derivatives that may be wrong.
-        ended = possible & ~hopeful & course.fresh
+        nothing = ~hopeful if penalties[0] is None else np.abs(predicted) <= ROUNDING * now.objective
+        ended = possible & nothing & course.fresh
         refused = ~better & ~ended & course.fresh
         # After a refusal the next step is likely refused too if the damping drops at once.
         lowered = np.maximum(course.damping / np.where(course.refused, 3, 30), 1e-14)
@@ -198,12 +199,15 @@ def _refine_coefficients(problem: Problem, given: Given, at: LawAt, there: State
     return there
 
 
-def _curvature(problem: Problem, there: State, slopes: Model) -> np.ndarray:
-    """What the second derivatives of the law add to the Hessians (rows, p, p)."""
+def _curvature(problem: Problem, given: Given, there: State, slopes: Model) -> np.ndarray:
+    """What the second derivatives of the law, and of the penalised parameter, add to the Hessians (rows, p, p)."""
     pulls = there.scores / (problem.scale or there.loss)
     found = second_derivatives(problem, there.theta, pulls, slopes.pulled)
     if not problem.scale:
         found -= (slopes.rows * there.scores[:, None]) @ slopes.rows.swapaxes(-1, -2)
+    if given.strength[0]:
+        pull = (given.strength * there.away)[:, None, None]
+        found += pull * parameter_curvatures(problem, given.number, there.theta)
     return found
 
 

@@ -21,12 +21,19 @@ from fitting.solver.objective import Penalty, penalised
 from fitting.solver.problem import Problem
 from fitting.uncertainty.sandwich import Sandwich, sandwich
 
-STIFFNESS = 10.0
+STIFFNESS = 30.0
 """Strength of the penalty, in units of the curvature of the profile."""
-CLOSE = 0.02
+CLOSE = 1e-3
 """Relative tolerance of the root of the deviance at an end of the interval."""
-SAME = 1e-4
-"""Standard errors by which a target moves at least: nearer ones lead to the place that the last has led to."""
+NARROW = 1e-4
+"""Standard errors apart at which two places on both sides of the threshold are the end: the profile has a step."""
+MOVED = 0.01
+"""Part of the way to the next place by which a parameter moves at least."""
+STIFFEST = 1e4
+"""Up to which that strength grows where a penalty moves the number less."""
+SAME = 1e-9
+"""Standard errors by which a place at a bound differs from the last."""
+DESCENTS = 20
 LEAST_FREEDOM = 2.0
 FARTHEST = 30.0
 """Standard errors from the estimate beyond which an interval is called open."""
@@ -149,40 +156,75 @@ def _profile(one: _ToFirstOrder, below: _End, above: _End) -> Profile:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """A place of a profile: how far it is from the estimate, towards a side, the root of the deviance, and theta."""
+
+    distance: float
+    root: float
+    theta: np.ndarray
+
+
 def _one_side(optimum: Optimum, one: _ToFirstOrder, side: float) -> _Search:
-    best, bread, variance, threshold = one.best, one.bread, one.variance, one.threshold
-    scale = np.sqrt(variance)
-    theta, trail = optimum.theta, []
-    target = best + side * scale * threshold * (1 + 1 / STIFFNESS)
-    inside, outside, beyond = (best, 0.0), None, None
-    for _ in range(14):
-        penalty = Penalty(one.number, target, STIFFNESS / bread)
-        step = one.course * (target - inside[0])
-        if outside is not None and beyond is not None:
-            step = (beyond - theta) * (target - inside[0]) / (outside[0] - inside[0])
-        there, objective = yield _better(optimum.problem, theta, step, penalty), penalty
-        reached = [*optimum.problem.parameters(there).values()][one.number]
-        root = float(np.sqrt(max(0.0, 2 * (objective - optimum.objective)) * bread / variance))
-        trail.append((reached, root))
-        if abs(root - threshold) < CLOSE * threshold:
-            return True, trail
-        if root > threshold:
-            outside, beyond = (reached, root), there
-        elif side * (reached - inside[0]) > 0:
-            inside, theta = (reached, root), there
-        if outside is None:
-            if side * (target - best) > FARTHEST * scale:
-                return False, trail
-            target = best + 2 * (target - best)
-            continue
-        if abs(outside[0] - inside[0]) < 1e-3 * scale:
-            return True, trail
-        slope = (outside[1] - inside[1]) / (outside[0] - inside[0])
+    """Where the root of the deviance meets the threshold on a side: outwards, then between two places."""
+    bread, variance, threshold, scale = one.bread, one.variance, one.threshold, np.sqrt(one.variance)
+    places, inside, outside = [], _Place(0.0, 0.0, optimum.theta), None
+    last, course, aim, slope, stiffness = inside, side * one.course, threshold * scale / 2, 1 / scale, STIFFNESS
+    for _ in range(DESCENTS):
         # At the penalised optimum the slopes of penalty and profile cancel.
-        before, target = target, inside[0] + (threshold - inside[1]) / slope + threshold * slope * variance / STIFFNESS
-        if abs(target - before) < SAME * scale:
-            return True, trail
-    return outside is not None, trail
+        target = aim + threshold * slope * variance / stiffness
+        penalty = Penalty(one.number, one.best + side * target, stiffness / bread)
+        start = _better(optimum.problem, last.theta, course * (aim - last.distance), penalty)
+        theta, objective = yield start, penalty
+        value = [*optimum.problem.parameters(theta).values()][one.number]
+        root = float(np.sqrt(max(0.0, 2 * (objective - optimum.objective)) * bread / variance))
+        there = _Place(side * (value - one.best), root, theta)
+        places.append(there)
+        if abs(root - threshold) < CLOSE * threshold:
+            inside = outside = there
+            break
+        if root < threshold and outside is not None and there.distance >= outside.distance:
+            # What was outside is of another minimum, above the profile.
+            outside = None
+        far = outside.distance if outside is not None else np.inf
+        if not inside.distance + MOVED * (aim - inside.distance) < there.distance < far:
+            # No penalty moves what is at a bound. Where a profile bends down a weak penalty has no minimum.
+            if stiffness > STIFFEST or abs(there.distance - inside.distance) < SAME * scale:
+                break
+            stiffness *= 10
+            continue
+        other = inside if root > threshold or outside is None else outside
+        course = (there.theta - other.theta) / (there.distance - other.distance)
+        measured = (target - there.distance) * stiffness / (variance * root) if root else 0.0
+        aim, slope = _next_aim(there, measured, other, threshold)
+        inside, outside, last = (inside, there, there) if root > threshold else (there, outside, there)
+        if outside is None and inside.distance > FARTHEST * scale:
+            break
+        if outside is None:
+            aim = aim if last.distance < aim < 2 * last.distance else 2 * last.distance
+        elif outside.distance - inside.distance < NARROW * scale:
+            break
+        elif not inside.distance < aim < outside.distance:
+            aim = (inside.distance + outside.distance) / 2
+            slope = (outside.root - inside.root) / (outside.distance - inside.distance)
+    # Others are of other minima, above the profile.
+    kept = [place for place in places if (place.distance <= inside.distance) == (place.root <= inside.root)]
+    return outside is not None, [(one.best + side * place.distance, place.root) for place in kept]
+
+
+def _next_aim(there: _Place, slope: float, other: _Place, threshold: float) -> tuple[float, float]:
+    """The distance at which the root is expected to be at the threshold, and the slope of the root there.
+
+    The distance is taken for a parabola in the root, through two places with the slope at the first; for a line where
+    that turns.
+    """
+    run, gap, rest = other.distance - there.distance, other.root - there.root, threshold - there.root
+    if slope > 0 and gap:
+        bend = (run - gap / slope) / gap**2
+        if (inverse := 1 / slope + 2 * bend * rest) > 0:
+            return there.distance + rest / slope + bend * rest**2, 1 / inverse
+    slope = gap / run
+    return (there.distance + rest / slope if slope > 0 else np.inf), max(slope, 0.0)
 
 
 def _better(problem: Problem, theta: np.ndarray, step: np.ndarray, penalty: Penalty) -> np.ndarray:
