@@ -4,7 +4,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -105,7 +105,8 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
     notes, rows = [*notes, *rates], len(table)
     table = thinned(table, settings.every)
     parts = by_corpus(table, settings.corpus)
-    if lines := all_problems(parts, settings.law, settings.fix, settings.unknown):
+    lines = all_problems(parts, settings.law, settings.fix, settings.unknown)
+    if lines := [*lines, *(_one_file(parts) if settings.out else ())]:
         raise ConfigError(lines)
     fitted = f", {len(table)} of them fitted" if len(table) < rows else ""
     print_line(console, f"{settings.points}: {rows} rows{fitted}{'; ' * bool(notes)}{', '.join(notes)}")
@@ -215,6 +216,19 @@ def fit_keys(fitted: Fit) -> JSON:
     return {"parameters": parameters, "metrics": metrics, **counts, "warnings": list(fitted.warnings)}
 
 
+def _one_file(corpora: Iterable[str]) -> Iterator[str]:
+    """A line for each corpus whose fits would be written over those of another one, also where case is not told."""
+    first: dict[str, str] = {}
+    for corpus in corpora:
+        if (other := first.setdefault(_prefix(corpus).lower(), corpus)) != corpus:
+            yield f"out: {corpus!r} and {other!r} would be written to one file: rename one, or choose it with corpus="
+
+
+def _prefix(corpus: str) -> str:
+    """What names of files begin with that are of a corpus."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", corpus) + "-" * bool(corpus)
+
+
 def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit) -> tuple[list[Table | str], JSON]:
     """Fit the laws to one corpus and write the fits: tables and lines to print, and law -> what `--json` prints."""
     if "run" not in points.columns:
@@ -229,8 +243,7 @@ def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit) -> tuple[
         log(f"{law} is fitted")
         shown += [parameter_table(fitted, f"{law} on {corpus}" if corpus else law), fitted.explain()]
         if settings.out:
-            prefix = re.sub(r"[^A-Za-z0-9_.-]", "_", corpus) + "-" * bool(corpus)
-            path = Path(settings.out) / f"{prefix}{law}.json"
+            path = Path(settings.out) / f"{_prefix(corpus)}{law}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, fitted.to_json() + "\n")
             shown.append(f"written to {path}")

@@ -186,6 +186,16 @@ def test_wrong_points_are_told_all_at_once_with_the_line_of_the_file(file: Path,
     assert line.endswith("; name it with columns=")
 
 
+def test_corpora_that_would_share_a_file_are_refused(points: pd.DataFrame, tmp_path: Path, capsys) -> None:
+    both = pd.concat([points.assign(corpus="a/b"), points.assign(corpus="A_b")])
+    both.to_csv(path := tmp_path / "two.csv", index=False)
+    given = [f"points={path}", "law=chinchilla", f"out={tmp_path}/fits", "bootstrap=0"]
+    (line,) = printed(capsys, 2, *given)
+    assert line == "out: 'A_b' and 'a/b' would be written to one file: rename one, or choose it with corpus="
+    printed(capsys, 0, *given, "corpus=a/b")
+    assert [file.name for file in (tmp_path / "fits").iterdir()] == ["a_b-chinchilla.json"]
+
+
 def test_fix_and_unknown_are_for_the_laws_that_have_them(points: pd.DataFrame, tmp_path: Path, capsys) -> None:
     one_size = points[points["N"] == 0.5]
     areas = {"s1": one_size["step"] * 3e-4, "s2": one_size["r"] * 1e-3, "rho": 0.2, "loss_before": 4.0}
