@@ -84,9 +84,13 @@ def grid_runs(context: Context) -> list[PlannedRun]:
 def starting_order(runs: list[PlannedRun]) -> list[PlannedRun]:
     """Runs with parents before children, then longest first."""
     work = {run.name: model_size(run.spec.model, run.spec.sequence_length).flops_per_token for run in runs}
-    return sorted(
-        runs, key=lambda run: (run.role != "pretrain", run.spec.initial.moments, -work[run.name] * run.spec.tokens)
-    )
+    by_hash = {run.spec.hash: run for run in runs}
+
+    def branches(run: PlannedRun | None) -> int:
+        """How many branches lead to a run, itself included."""
+        return 1 + branches(by_hash.get(run.spec.initial.run)) if run and run.spec.initial.moments else 0
+
+    return sorted(runs, key=lambda run: (run.role != "pretrain", branches(run), -work[run.name] * run.spec.tokens))
 
 
 def pretraining_runs(context: Context) -> dict[str, PlannedRun]:

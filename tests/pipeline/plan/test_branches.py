@@ -1,5 +1,6 @@
 """Several decay branches of one run, and several transfer points of one pre-training."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from pipeline.cli import main as cli
 from pipeline.goals.registry import read_question
 from pipeline.plan.cost import costs, variant_note
 from pipeline.plan.kept_steps import kept_steps
-from pipeline.plan.runs import estimate, planned_runs
+from pipeline.plan.runs import branch_run, estimate, planned_runs, starting_order
 from pipeline.question.messages import ConfigError
 from pipeline.study.collect import collect, read_points, schedules
 from pipeline.study.folder import Study
@@ -48,6 +49,17 @@ def test_each_step_of_a_trunk_is_planned_once_and_parents_come_first(plan) -> No
     assert [run.spec.first_sequence for run in decays] == [20 * batch, 40 * batch]
     starts = {run.start for run in plan if run.role == "fit" and not run.spec.initial.moments}
     assert starts == {f"runs/{pretraining.name}/checkpoints/step-{step}" for step in (20, 40)}
+
+
+def test_a_branch_of_a_branch_comes_after_it(plan) -> None:
+    question = read_question(QUESTION)
+    phase, branch = question.continual, question.continual.branches[0]
+    parent = next(run for run in plan if run.role == "fit" and run.spec.initial.moments)
+    longer = replace(branch, step=5, steps=20)
+    child = branch_run(parent, phase, longer, question.evaluation_budget)
+    assert child.spec.tokens > parent.spec.tokens
+    hashes = [run.spec.hash for run in starting_order([child, *plan])]
+    assert hashes.index(parent.spec.hash) < hashes.index(child.spec.hash)
 
 
 def test_areas_of_a_branch_include_its_trunk(plan) -> None:
