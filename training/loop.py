@@ -25,10 +25,10 @@ from training.durable import append_flushed, cut_lines
 from training.evaluation import Validation, evaluate
 from training.evaluation_steps import evaluation_steps
 from training.group_dro import GroupDro
-from training.model import build_model, kept_buffers, model_from_directory
+from training.model import NOT_CAUSAL, build_model, kept_buffers, model_from_directory, sees_later_tokens
 from training.objectives import Losses
 from training.schedule import learning_rates
-from training.spec import Execution, Parallel, RunSpec
+from training.spec import Execution, Parallel, RunSpec, SpecError
 from training.stop import StopRequestedError, answer_signal, answering
 from training.telemetry import NonFiniteLossError, Telemetry
 
@@ -177,7 +177,10 @@ def _restored(
             weights.load_weights(start, network, devices)
         else:
             assert start is not None
-            weights.take_weights(model_from_directory(start, "eager"), network, devices)
+            source = model_from_directory(start, "eager")
+            if spec.objective.kind == "causal" and sees_later_tokens(source):
+                raise SpecError(f"{start}: {NOT_CAUSAL.format(source.config.model_type)}")
+            weights.take_weights(source, network, devices)
         return kept_buffers(network)
 
     network.train()

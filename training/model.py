@@ -217,6 +217,8 @@ def loading_error(error: Exception) -> str:
     if "trust_remote_code" in str(error):
         return "needs code of its own, which is not run; give one of an architecture that transformers has"
     name, text = type(error).__name__, " ".join(str(error).split())
+    if other := re.match(r"Unrecognized configuration class <class '.*?(\w+)Config'>", text):
+        return NOT_CAUSAL.format(other[1])  # The text goes on with some hundred classes.
     if "header" in text and "deserializ" in text:
         text += "; damaged, or a pointer of Git LFS: git lfs pull fetches the file"
     return f"{name}: {text}" if isinstance(error, KeyError) or not text else text[:400]
@@ -247,6 +249,27 @@ def non_finite_weight(model: PreTrainedModel) -> str:
         if wrong := int((~torch.isfinite(weight)).sum()):
             return f"{name}: {wrong:,} of {weight.numel():,} values are NaN or infinite; give an undamaged model"
     return ""
+
+
+NOT_CAUSAL = "{}: no causal language model, which predicts a token from those before it alone; give one"
+"""Message about a model of a kind."""
+
+
+def is_encoder(model_type: str) -> bool:
+    """Whether models of a type see the tokens that follow, as BERT and its kind do unless they are told to decode."""
+    config = AutoConfig.for_model(model_type)
+    return type(config) in AutoModelForMaskedLM._model_mapping and not config.is_encoder_decoder
+
+
+def sees_later_tokens(model: PreTrainedModel) -> bool:
+    """Whether other tokens at the end change the logits before them, so that the loss of a token says nothing."""
+    with torch.no_grad():
+        first, second = (
+            model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, :3] for ids in ([2, 3, 4, 5], [2, 3, 4, 6])
+        )
+    # Rounding is below a thousandth of this; of 92 types of transformers 5.23, tiny and with random weights, what
+    # leaks is above it.
+    return bool((first - second).abs().max() > 1e-4 * first.std())
 
 
 _WITHOUT_DOCUMENTS = frozenset(

@@ -256,6 +256,8 @@ def _initial_weights(
         manifest = context.manifest
         if manifest.tokenizer and rows and (problem := vocabulary_problem(manifest.vocabulary, rows)):
             raise ConfigError([f"{key}: {model.path}: {problem}"])
+        if context.question.objective.kind == "causal" and (problem := _causal_problem(shape["model_type"])):
+            raise ConfigError([f"{key}: {model.path}: {problem}"])
         return shape, Initial("directory", fingerprint=fingerprint), str(directory), 0.0
     step = transfer or parent.spec.steps
     initial = Initial("run", run=parent.spec.hash, step=step)
@@ -281,6 +283,13 @@ _rates = functools.lru_cache(maxsize=8)(learning_rates)
 
 def _rate_at(spec: RunSpec, step: int) -> float:
     return float(_rates(spec.schedule, spec.steps, spec.learning_rate_before)[step - 1])
+
+
+@functools.cache
+def _causal_problem(model_type: str) -> str:
+    from training.model import NOT_CAUSAL, is_encoder
+
+    return NOT_CAUSAL.format(model_type) if is_encoder(model_type) else ""
 
 
 @functools.cache

@@ -243,6 +243,15 @@ def test_a_branch_without_its_state_is_refused(spec, manifest, tmp_path):
         trained(lost, manifest, tmp_path / "branch", start=tmp_path / "resume" / "step-8")
 
 
+def test_weights_that_see_later_tokens_are_refused_for_a_causal_objective_alone(spec, manifest, tmp_path):
+    bert = masked(spec, manifest)
+    build_model(bert.model, "eager", seed=0, objective="masked").save_pretrained(tmp_path / "base")
+    run = dataclasses.replace(bert, initial=Initial("directory", fingerprint="base"))
+    trained(run, manifest, tmp_path / "masked", start=tmp_path / "base")
+    with pytest.raises(SpecError, match="base: bert: no causal language model"):
+        trained(dataclasses.replace(run, objective=spec.objective), manifest, tmp_path / "run", start=tmp_path / "base")
+
+
 def test_a_masked_model_learns(spec, manifest, tmp_path):
     bert = masked(spec, manifest, schedule=(Piece("constant", 5e-3),), global_batch=8)
     measured = losses(trained(bert, manifest, tmp_path / "bert"))

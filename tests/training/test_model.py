@@ -22,7 +22,15 @@ from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import load_tokenizer
 from training.devices.memory import is_head_linear
 from training.engines import build_engine
-from training.model import build_model, has_linear_head, kept_buffers, model_from_directory, read_model_directory
+from training.model import (
+    build_model,
+    has_linear_head,
+    is_encoder,
+    kept_buffers,
+    model_from_directory,
+    read_model_directory,
+    sees_later_tokens,
+)
 from training.objectives import (
     IGNORED,
     losses_by_rows,
@@ -147,6 +155,16 @@ def test_the_masked_loss_is_that_of_the_hidden_tokens():
     by_token = masked_losses(model, pairs, "fp32", by_token=True)
     assert torch.equal(by_token.sum(1), losses)
     assert ((by_token == 0) == (pairs[:, 1] == IGNORED)).all()
+
+
+ENCODER = {"model_type": "roberta", "vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 1}
+ENCODER |= {"num_attention_heads": 2, "intermediate_size": 24}
+
+
+def test_a_model_that_sees_later_tokens_is_no_causal_one():
+    seen = [sees_later_tokens(build_model(shape, "eager", seed=0)) for shape in (LLAMA, GPT2, TINY, ENCODER)]
+    assert seen == [False, False, False, True]
+    assert [is_encoder(name) for name in ("roberta", "xlm", "llama", "gemma3", "bart")] == [True, True] + [False] * 3
 
 
 def test_no_model_drops_at_random():

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from training.base_model.description import BaseModel
 from training.corpora.tokenizer import end_of_text_id, id_count, load_tokenizer, vocabulary_problem
-from training.model import model_from_directory, non_finite_weight
+from training.model import NOT_CAUSAL, model_from_directory, non_finite_weight, sees_later_tokens
 from training.parameters import model_size
 from training.spec import SpecError
 
@@ -48,7 +48,7 @@ def examine(folder: Path, source: str, names: str) -> BaseModel:
     `source` is where its weights come from; `names` are its names, in which "instruct" or "chat" tells its kind.
 
     Raises:
-        SpecError: no model in it, a weight that is not finite, or a tokenizer that does not belong to the model.
+        SpecError: no model in it, none that is causal, a weight that is not finite, or a tokenizer of another model.
         CorpusError: no tokenizer in it.
     """
     model = model_from_directory(folder, "sdpa").eval()
@@ -59,6 +59,8 @@ def examine(folder: Path, source: str, names: str) -> BaseModel:
         id_count(tokenizer), model.get_input_embeddings().get_parameter("weight").shape[0]
     ):
         raise SpecError(f"{folder}: {problem}")
+    if sees_later_tokens(model):
+        raise SpecError(f"{folder}: {NOT_CAUSAL.format(model.config.model_type)}")
     end = tokenizer.convert_ids_to_tokens(end_of_text_id(tokenizer))
     assert isinstance(end, str)
     known = tokenizer.get_vocab()

@@ -182,6 +182,23 @@ def test_bad_models_are_one_line_and_leave_nothing(
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     assert "an adapter (LoRA); merge it into its base model" in line(tmp_path / "adapter")
 
+    # A loss after the token itself was seen would fall to nothing.
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    encoder = shutil.copytree(brought, tmp_path / "encoder")
+    build_model({"model_type": "bert", "vocab_size": 301, **shape}, "eager", seed=0).save_pretrained(encoder)
+    why = "no causal language model, which predicts a token from those before it alone; give one"
+    assert f"encoder: bert: {why}" in line(encoder)
+    base = [
+        "plan",
+        "experiment=base-model",
+        "model=local",
+        f"model.path={encoder}",
+        "corpora.sources.domain.path=README.md",
+    ]
+    assert f"model.path: {encoder}: bert: {why}" in refused([*base, "corpora.sources.general.path=LICENSE"], capsys, 2)
+    (encoder / "config.json").write_text('{"model_type": "t5"}')
+    assert line(encoder).endswith(f"encoder: T5: {why}")
+
     assert refused(["model"], capsys, 2) == "cptlaw model: 0 models; allowed: one, see cptlaw model --help"
     assert "precision: no such key; allowed: data" in refused(["model", "smollm2-135m", "precision=1"], capsys, 2)
 
