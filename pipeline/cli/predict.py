@@ -13,6 +13,7 @@ from rich.console import Console
 
 from fitting import LAWS, average, out_of_domain
 from fitting.laws.tokens import ONE_CURVE
+from fitting.points import not_numbers
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
 from pipeline.cli.predict_domain import predict_domains
@@ -261,6 +262,9 @@ def _predict_table(words: Sequence[str], console: Console, print_json: Callable[
     ]
     tokens = checked_settings(settings, PredictedTable, problems).tokens
     table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
+    used = [name for name in ("tokens", "D", "loss") if name in table]
+    if wrong := [f"{settings.points}: {line}" for name in used if (line := not_numbers(table, name))]:
+        raise ConfigError(wrong)
     table = table.assign(D=table["tokens"] / 1e9) if "tokens" in table and "D" not in table else table
     if "D" in table and (left_out := int((pd.to_numeric(table["D"], errors="coerce") <= 0).sum())):
         notes.append(f"left out: {left_out} rows of 0 tokens or less")
@@ -272,7 +276,8 @@ def _predict_table(words: Sequence[str], console: Console, print_json: Callable[
         raise ConfigError([line])
     goes_on = "laws of tokens alone take the curve to go on as it began"
     if rate := next((name for name in ("lr", "learning_rate") if name in table), None):
-        ends = f"{table[rate].iloc[0]:g} in the first row, {table[rate].iloc[-1]:g} in the last"
+        rates = pd.to_numeric(table[rate], errors="coerce")
+        ends = f"{rates.iloc[0]:g} in the first row, {rates.iloc[-1]:g} in the last"
         notes.append(
             f"{rate}: not used ({ends}), since {goes_on}; a law that reads learning rates is fitted by cptlaw fit "
             f"points={settings.points} law=annealing"

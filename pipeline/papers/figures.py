@@ -1,5 +1,6 @@
 """Figures of the papers that show a result, drawn from the points and numbers behind the tables."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
@@ -11,7 +12,7 @@ from fitting.parallel import over_cores
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.papers.autoscale import Weighed
 from pipeline.papers.dcpt.fits import FORMS, REPRESENTATIONS, every_domain
-from pipeline.papers.dcpt.points import DomainPoints
+from pipeline.papers.dcpt.points import DomainPoints, at_ratio
 from pipeline.papers.dynamics.fits import FORMATS, REPLAY
 from pipeline.papers.dynamics.points import CORPORA, FitRequest, ScheduleStudy, fits
 from pipeline.papers.show import Result
@@ -49,8 +50,8 @@ AXIS_WORDS = {"dynamics-figure-6": "shift, nats per token", "dynamics-figure-7c"
 def figures(inputs: Mapping[str, object], results: Sequence[Result]) -> list[tuple[str, Figure]]:
     """The figures that the inputs of the tables allow; docs/papers.md lists the others."""
     drawn = list[tuple[str, Figure]]()
-    # Two families of tables may read one input.
-    for name, data in {type(data): (name, data) for name, data in inputs.items()}.values():
+    # Two families of tables may read one input; those of ratios near 0 have a figure of their own.
+    for name, data in {(type(data), name == "near-zero"): (name, data) for name, data in inputs.items()}.values():
         try:
             if isinstance(data, DomainPoints):
                 drawn += _near_zero(data) if name == "near-zero" else _of_domains(data)
@@ -65,16 +66,22 @@ def figures(inputs: Mapping[str, object], results: Sequence[Result]) -> list[tup
 
 def _of_domains(study: DomainPoints) -> Drawn:
     """Loss on each domain against ratio, size and tokens, by laws of all points or of those that were not held out."""
-    of = {domain: study.fitted(domain, "D") for domain in study.domains}
-    laws = {domain: fit(points, L3, bootstrap=0) for domain, points in of.items()}
+    of, laws = dict[str, pd.DataFrame](), dict[str, Fit]()
+    for domain in study.domains:
+        points = study.fitted(domain, "D")
+        with contextlib.suppress(PointsError):  # The tables say why a domain has no fit.
+            laws[domain] = fit(points, L3, bootstrap=0)
+            of[domain] = points
+    if not of:
+        return
     ends = {domain: points[points["step"] == points["step"].max()] for domain, points in of.items()}
     sizes = sorted({float(N) for points in of.values() for N in points["N"]})
     ink = series_colours([quantity(1e9 * N) for N in sizes])
 
     def along(number: str, law: str, ratio: float, rows_of: Callable[[str], pd.DataFrame]) -> tuple[str, Figure]:
         panels = []
-        for domain, rows in zip(study.domains, over_cores(rows_of, study.domains)):
-            rows = rows[rows["r"] == min(rows["r"].unique(), key=lambda r: abs(r - ratio))]
+        for domain, rows in zip(of, over_cores(rows_of, of)):
+            rows = at_ratio(rows, ratio)
             traces = list[Mark]()
             for N, own in rows.groupby("N"):
                 one = own[own["run"] == own["run"].iloc[0]].sort_values("D")
@@ -119,11 +126,11 @@ def _of_domains(study: DomainPoints) -> Drawn:
         seventh = "D-CPT figure 7: the loss on the domain against the size of the model, at the last step, and L3"
         yield seventh, Figure([*by_ratio, *_BOTH], grown)
         yield along("4", "L3, each size held out", 0.2, lambda domain: held_out(of[domain], L3, "each-size"))
-    if len(study.domains) > 1:
+    if 1 < len(study.domains) == len(of):
         joint, law = every_domain(study, "D"), REPRESENTATIONS["K3"]
         one = by(fit(joint, law, bootstrap=0), joint)
         yield along("5", "K3 of all domains", 0.2, lambda domain: one[one["domain"] == domain])
-    half = {name: rows[(rows["r"] - 0.5).abs() == (rows["r"] - 0.5).abs().min()] for name, rows in of.items()}
+    half = {name: at_ratio(rows, 0.5) for name, rows in of.items()}
     sixth = {name: by(fit(rows, "chinchilla", bootstrap=0), rows) for name, rows in half.items() if len(sizes) > 1}
     if sixth:
         yield along("6", "Chinchilla's law", 0.5, lambda domain: sixth[domain])

@@ -1,6 +1,7 @@
 """The records that the catalogue holds: a table of a paper, what it is made from, and what the paper prints."""
 
 import functools
+import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from pipeline.papers.verdict import Statement, judge
 from pipeline.question.schema import Question
 from pipeline.study.collect import points_of, read_points
 from pipeline.study.folder import Study, StudyError
+from training.durable import FileError, read_file
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,28 @@ def judged(table: Table, cells: pd.DataFrame) -> tuple[str, str]:
 
 
 def paper_numbers(folder: Path | None, table: Table) -> pd.DataFrame | None:
-    """The numbers of a table as the paper prints them, if any: its keys and `value`; StudyError: a column lacks."""
-    if folder is None or not table.file or not (folder / table.file).exists():
+    """The numbers of a table as the paper prints them, if any: its keys and `value`.
+
+    StudyError: its file is no CSV table, lacks a column, or has a value of the wrong type or a cell twice.
+    """
+    if folder is None or not table.file:
         return None
-    rows = pd.read_csv(folder / table.file)
+    path = folder / table.file
+    try:
+        rows = pd.read_csv(io.BytesIO(read_file(path)))
+    except FileNotFoundError:
+        return None
+    except FileError as error:
+        raise StudyError(str(error)) from None
+    except ValueError as error:
+        raise StudyError(f"{path}: not a CSV table ({str(error).splitlines()[0]})") from None
     if missing := [name for name in table.file_columns if name not in rows.columns]:
         needed = ", ".join(table.file_columns)
-        raise StudyError(f"{folder / table.file}: no column {', '.join(missing)}; it needs {needed}")
-    return (table.prints(rows) if table.prints else rows)[[*table.keys, "value"]]
+        raise StudyError(f"{path}: no column {', '.join(missing)}; it needs {needed}")
+    try:
+        numbers = (table.prints(rows) if table.prints else rows)[[*table.keys, "value"]].astype({"value": float})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise StudyError(f"{path}: a value of the wrong type ({error})") from None
+    if (twice := numbers.duplicated([*table.keys])).any():
+        raise StudyError(f"{path}: two rows for {', '.join(map(str, numbers.loc[twice, [*table.keys]].iloc[0]))}")
+    return numbers

@@ -16,7 +16,7 @@ from fitting import PointsError, fit, held_out
 from fitting.answers.new_domain import PARTS
 from fitting.answers.new_domain import learnability as of_run
 from fitting.parallel import over_cores
-from pipeline.papers.dcpt.points import CORPORA, DomainPoints, Scores, mean_scores, score_table, scores
+from pipeline.papers.dcpt.points import CORPORA, DomainPoints, Scores, at_ratio, mean_scores, score_table, scores
 from pipeline.papers.dcpt.statements import LEVEL, STATEMENTS
 from pipeline.papers.table import Table
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
@@ -106,8 +106,10 @@ def learnability(study: DomainPoints, domain: str) -> dict[str, float]:
     Source: Que et al. 2024, sec. 3.2, app. H; the paper does not say at which size and ratio they are measured.
     """
     points = study.measured(domain, "D")
+    if points.empty:
+        raise PointsError(f"no run of {domain} has points yet")
     points = points[points["N"] == points["N"].min()]
-    run = points[points["r"] == min(points["r"].unique(), key=lambda r: abs(r - 0.5))].sort_values("step")
+    run = at_ratio(points, 0.5).sort_values("step")
     run = run[run["run"] == run["run"].iloc[0]]
     return of_run(run["step"].to_list(), run["loss"].to_list(), run["step"].max() / PARTS)
 
@@ -128,15 +130,12 @@ def without_ratio(study: DomainPoints) -> pd.DataFrame:
     The domain is code, as in the paper, or the first one.
     """
     domain = "code" if "code" in study.domains else study.domains[0]
-    rows, ratios = [], set()
-    for law, corpus in product(("openai", "chinchilla"), CORPORA):
-        points = study.fitted(domain, corpus)
-        ratio = min(points["r"].unique(), key=lambda r: abs(r - 0.5))
-        ratios.add(f"{ratio:g}")
-        result = score_form(points[points["r"] == ratio], law, "all")
-        rows += [(law, corpus, *item) for item in result.items()] if isinstance(result, dict) else []
-    table = pd.DataFrame(rows, columns=["law", "corpus", "metric", "value"])
-    table.attrs["note"] = f"Domain {domain}, ratio {', '.join(sorted(ratios))} of the corpus that is predicted."
+    points = {corpus: at_ratio(study.fitted(domain, corpus), 0.5) for corpus in CORPORA}
+    jobs = list(product(("openai", "chinchilla"), CORPORA))
+    table = score_table(jobs, [score_form(points[corpus], law, "all") for law, corpus in jobs], ("law", "corpus"))
+    ratios = {f"{ratio:g}" for own in points.values() for ratio in own["r"]}
+    note = f"Domain {domain}, ratio {', '.join(sorted(ratios))} of the corpus that is predicted."
+    table.attrs["note"] = f"{note} {table.attrs['note']}".strip()
     return table
 
 

@@ -42,11 +42,12 @@ class DomainPoints:
         return self.points[~elsewhere & (self.points["corpus"] == name)]
 
     def fitted(self, domain: str, corpus: str) -> pd.DataFrame:
-        """The points that a law is fitted to, at the steps at which all of these runs were evaluated."""
+        """The points that a law is fitted to, at the steps at which all of these runs that got there were evaluated."""
         points = self.measured(domain, corpus)
         points = points[(points["step"] >= max(self.from_step, 1)) & (points["r"] >= self.min_ratio)]
-        common = points.groupby("step")["run"].nunique() == points["run"].nunique()
-        return points[points["step"].map(common).astype(bool)].reset_index(drop=True)
+        runs_at, ends = points.groupby("step")["run"].nunique(), np.sort(points.groupby("run")["step"].max())
+        common = runs_at.index[runs_at == len(ends) - np.searchsorted(ends, runs_at.index)]
+        return points[points["step"].isin(common)].reset_index(drop=True)
 
 
 def _has_sizes(question: Question) -> bool:
@@ -73,6 +74,11 @@ def _summary(source: PaperStudy) -> str:
 
 READING = StudyReader("dcpt-six-annealed", _has_sizes, read_domain_points, _summary, fallback="dcpt-six-installed")
 """Points of several domains, each beside a general corpus."""
+
+
+def at_ratio(points: pd.DataFrame, ratio: float) -> pd.DataFrame:
+    """The points of the one measured ratio r that is nearest to a given one."""
+    return points[points["r"] == min(points["r"].unique(), key=lambda r: abs(r - ratio), default=np.nan)]
 
 
 def scores(measured: np.ndarray, predicted: np.ndarray) -> Scores:

@@ -32,13 +32,13 @@ def shifts(study: ScheduleStudy) -> pd.DataFrame:
     runs, rows = study.fitted_runs(), []
     for corpus in CORPORA:
         losses = runs.assign(loss=runs["run"].map(study.at_end(corpus, runs)["loss"])).dropna(subset="loss")
-        keys = ["model", "parent", "transfer", "pieces"]
+        keys = ["model", "parent", "transfer", "pieces", "seed"]
         reference = losses[losses["ratio"] == 0].drop_duplicates(keys).set_index(keys)["loss"]
         mixed = losses[losses["ratio"] > 0]
         shift = mixed["loss"] - reference.reindex(pd.MultiIndex.from_frame(mixed[keys])).to_numpy()
         mixed = mixed.assign(replay=(1 - mixed["ratio"]).round(6), corpus=corpus, value=shift).dropna(subset="value")
-        rows.append(mixed.drop_duplicates(["model", "transfer", "replay"]))
-    table = pd.concat(rows, ignore_index=True)[["model", "transfer", "replay", "corpus", "value"]]
+        rows.append(mixed)
+    table = _over_seeds(pd.concat(rows, ignore_index=True), ["model", "transfer", "replay", "corpus"])
     if table.empty:
         raise PointsError("no run continues with the corpus of pre-training alone: plan a domain ratio of 0")
     table.attrs["note"] = "Nats per token, at the last step; transfer: steps of pre-training before it."
@@ -95,7 +95,8 @@ def turning(study: ScheduleStudy) -> pd.DataFrame:
     """Steps until the loss on the old corpus is as at the start, at a constant rate; inf: not reached (figure 7c)."""
     runs, rows = study.fitted_runs(), []
     runs = runs[~runs["rewarmed"] & (runs["ratio"] > 0) & (runs["parent"] != "")]
-    for run, model, ratio, transfer in runs[["run", "model", "ratio", "transfer"]].itertuples(index=False, name=None):
+    columns = ["run", "variant", "model", "ratio", "transfer"]
+    for run, variant, model, ratio, transfer in runs[columns].itertuples(index=False, name=None):
         schedule = study.schedules[run]
         if np.ptp(schedule.rates) > 0 or schedule.pretrain is None:
             continue
@@ -103,10 +104,11 @@ def turning(study: ScheduleStudy) -> pd.DataFrame:
         turn = turning_length(fit, first, before=schedule.before, pretrain=schedule.pretrain, decay=fit.decay)
         steps, losses = study.curve("D_pt", run).to_numpy(float).T
         sides = {"measured": float(return_steps(steps, losses[None])[0]), "predicted": turn["turning_length"]}
-        rows += [(model, round(1 - ratio, 6), transfer, *side) for side in sides.items()]
+        rows += [(variant, model, round(1 - ratio, 6), transfer, *side) for side in sides.items()]
     if not rows:
         raise PointsError("no run continues at a constant rate without re-warm-up")
-    table = pd.DataFrame(rows, columns=["model", "replay", "transfer", "side", "value"])
+    keys = ["model", "replay", "transfer", "side"]
+    table = _over_seeds(pd.DataFrame(rows, columns=["variant", *keys, "value"]), keys)
     table.attrs["note"] = "Steps; inf: not within the run, or never by the law. Predicted: eq. 4, fitted at this replay"
     return table.sort_values(["model", "replay", "transfer"], ignore_index=True)
 
@@ -185,11 +187,18 @@ def _sides(study: ScheduleStudy, runs: pd.DataFrame, keys: list[str]) -> pd.Data
         fit = fitted(study, FitRequest("dynamics", corpus, str(model), 1.0))
         last = study.at_end(corpus, of_model)
         losses = pd.DataFrame({"measured": last["loss"], "predicted": fit.predict(last, study.schedules)})
-        table = of_model.set_index("run")[keys].join(losses, how="inner").assign(corpus=corpus)
-        rows.append(table.melt([*keys, "corpus"], list(SIDES), "side", "value"))
-    table = pd.concat(rows, ignore_index=True).sort_values(keys, kind="stable", ignore_index=True)
+        table = of_model.set_index("run")[["variant", *keys]].join(losses, how="inner").assign(corpus=corpus)
+        rows.append(table.melt(["variant", *keys, "corpus"], list(SIDES), "side", "value"))
+    table = pd.concat(rows, ignore_index=True).round({keys[-1]: 9})
+    table = _over_seeds(table, [*keys, "corpus", "side"]).sort_values(keys, kind="stable", ignore_index=True)
     table.attrs["note"] = "Nats per token at the last step. Predicted: eq. 4 fitted to the schedules of role fit."
-    return table.assign(**{keys[-1]: table[keys[-1]].round(9)})
+    return table
+
+
+def _over_seeds(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The mean value over the seeds of each key; where several variants have a key, of the first."""
+    first = rows.groupby(keys)["variant"].transform("first")
+    return rows[rows["variant"] == first].groupby(keys, sort=False)["value"].mean().reset_index()
 
 
 def _pairs(cells: pd.DataFrame, by: str, within: list[str]) -> Iterator[tuple[float, float]]:

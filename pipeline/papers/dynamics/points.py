@@ -47,9 +47,9 @@ class ScheduleStudy:
     def runs(self) -> pd.DataFrame:
         """A row per continual run with points.
 
-        Columns: run, variant, role, model, ratio (of the domain), parent (run, '' for an open model), transfer (steps
-        of the parent), potential (the parent's last rate over its peak), peak, rewarmed (whether the rate rises or
-        jumps at the start), pieces (equal for equal schedules) and form (equal up to the peak).
+        Columns: run, variant, role, seed, model, ratio (of the domain), parent (run, '' for an open model), transfer
+        (steps of the parent), potential (the parent's last rate over its peak), peak, rewarmed (whether the rate rises
+        or jumps at the start), pieces (equal for equal schedules) and form (equal up to the peak).
         """
         by_hash = {run.spec.hash: run for run in self.plan.values()}
         rows = []
@@ -60,7 +60,7 @@ class ScheduleStudy:
             spec, past = run.spec, schedule.pretrain
             peak, first = float(schedule.rates.max()), spec.schedule[0]
             rows.append({
-                "run": name, "variant": run.variant, "role": run.role, "model": run.model,
+                "run": name, "variant": run.variant, "role": run.role, "seed": spec.seed, "model": run.model,
                 # Exact until here, as in pipeline.study.collect.
                 "ratio": float(1 - Fraction(spec.mixture.get(self.corpora["D_pt"], "0"))),
                 "parent": by_hash[run.parent].name if run.parent else "",

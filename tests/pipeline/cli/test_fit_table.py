@@ -345,6 +345,17 @@ def test_the_losses_of_one_run_are_predicted_beyond_it(curve: Path, capsys) -> N
         assert capsys.readouterr().err.startswith(message)
 
 
+@pytest.mark.parametrize(("column", "code"), [("loss", 2), ("tokens", 2), ("lr", 0)])
+def test_a_word_among_the_numbers_of_a_curve_is_named(curve: Path, column: str, code: int, capsys) -> None:
+    table = pd.read_csv(curve, dtype=str)
+    table.loc[[0, 2], column] = "x"
+    table.to_csv(curve, index=False)
+    assert run(["predict", f"points={curve}", "tokens=3e9"]) == code
+    out, said = capsys.readouterr()
+    wrong = f"{curve}: column {column} holds something that is not a number: 'x' (row 2)\n"
+    assert said == wrong if code else "lr: not used (nan in the first row, " in out
+
+
 def test_laws_that_do_not_follow_a_curve_are_named(tmp_path: Path, capsys) -> None:
     """As Pythia-70M on the Pile at 12.5%: the loss rises, then falls; no law of tokens has that form."""
     step = np.arange(1000, 10_001, 1000)

@@ -13,6 +13,7 @@ from pipeline.papers.dynamics.points import READING, FitRequest, ScheduleStudy, 
 from pipeline.papers.dynamics.tables import TABLES
 from pipeline.papers.figures import figures
 from pipeline.papers.make import tables_of
+from pipeline.papers.show import markdown
 from pipeline.papers.table import PaperStudy, paper_numbers
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from pipeline.question.schema import Question
@@ -110,6 +111,30 @@ def test_facts_that_follow_from_the_law(schedules: ScheduleStudy) -> None:
     assert len(both) > 2
     assert ((both["predicted"] - both["measured"]).abs() < 30).all()
     assert turning.verdict == IN_ORDER, turning.why
+
+
+def test_seeds_of_a_cell_are_averaged(schedules: ScheduleStudy) -> None:
+    names = [f"dynamics-figure-{number}" for number in ("2", "5", "6", "7", "7c", "14")]
+    runs = schedules.runs["run"]
+    again = schedules.points[schedules.points["run"].isin(runs)]
+    # A second seed of every continual run, whose losses are 2% higher.
+    again = again.assign(run=again["run"] + "-again", loss=1.02 * again["loss"])
+    known = dict(schedules.schedules) | {f"{run}-again": schedules.schedules[run] for run in runs}
+    plan = dict(schedules.plan)
+    for run in runs:
+        spec = dataclasses.replace(plan[run].spec, seed=1)
+        plan[f"{run}-again"] = dataclasses.replace(plan[run], name=f"{run}-again", spec=spec)
+    points = pd.concat([schedules.points, again], ignore_index=True)
+    two = dataclasses.replace(schedules, points=points, plan=plan, schedules=known, cache={})
+    for one, both in zip(*(tables_of({"dynamics": study}, names, None) for study in (schedules, two))):
+        keys = [*one.table.keys]
+        assert not both.cells.duplicated(keys).any()
+        assert markdown([both], "From a test.")
+        old, new = (made.cells.set_index(keys)["ours"].sort_index() for made in (one, both))
+        if "side" in keys:
+            old, new = (of.xs("measured", level="side") for of in (old, new))
+        if one.name != "dynamics-figure-7c":  # Steps.
+            pd.testing.assert_series_equal(new, 1.01 * old)
 
 
 def test_of_several_schedules_after_one_base_the_one_with_most_peaks_is_shown(schedules: ScheduleStudy) -> None:

@@ -1,10 +1,12 @@
 """The tables of points whose law is known, beside numbers of a paper."""
 
+import dataclasses
 import math
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,6 +78,14 @@ def test_the_true_form_wins_and_domains_are_averaged(study: DomainPoints) -> Non
     assert cell["ours"].item() == pytest.approx(expected)
 
 
+def test_an_unfinished_run_leaves_the_later_points_of_the_others() -> None:
+    points = study_points(("code",))
+    kept = points[(points["run"] != "0.5-code0.2") | (points["step"] <= 50_000)]
+    fitted = _study(kept, ("code",)).fitted("code", "D")
+    assert len(fitted) == len(_study(points, ("code",)).fitted("code", "D")) - 3
+    assert fitted.loc[fitted["run"] == "0.5-code0.2", "step"].max() == 50_000
+
+
 def test_learnability_is_measured_in_two_hundredths() -> None:
     step = pd.Series(range(201)) * 10
     loss = 5 - step / 1000 + (step / 1000) ** 2
@@ -89,6 +99,26 @@ def test_at_one_ratio_chinchillas_law_is_better_than_openais(study: DomainPoints
     (ten,) = tables_of({"six": study}, ["dcpt-10"], None)
     at = ten.cells.set_index(["law", "corpus", "metric"])["ours"]
     assert at["chinchilla", "D", "r2"] > at["openai", "D", "r2"]
+
+
+@pytest.mark.parametrize("keys", [{"from_step": 10**9}, {"min_ratio": 1.1}])
+def test_without_a_point_to_fit_the_reason_is_said(keys: dict[str, Any]) -> None:
+    points = study_points(("code",))
+    study = DomainPoints(points, "general", ("code",), **keys)
+    (ten,) = tables_of({"six": study}, ["dcpt-10"], None)
+    assert (ten.verdict, ten.why) == (UNKNOWN, "Not made: 0 points are too few: openai has 4 parameters.")
+    assert figures({"six": study}, []) == []
+
+
+def test_of_two_ratios_equally_near_the_one_is_fitted() -> None:
+    points = study_points(("code",), ratios=(0.0, 0.25, 0.75, 1.0))
+    study = _study(points, ("code",))
+    (ten,) = tables_of({"six": study}, ["dcpt-10"], None)
+    # Of the same run.
+    assert ten.note == "Domain code, ratio 0.25, 0.75 of the corpus that is predicted."
+    (sixth,) = [figure for caption, figure in figures({"six": study}, []) if caption.startswith("D-CPT figure 6:")]
+    of = {trace["mode"]: trace["y"] for trace in sixth.panels[0].spec["data"]}
+    assert max(abs(line / dot - 1) for line, dot in zip(of["lines"], of["markers"], strict=True)) < 0.01
 
 
 @pytest.mark.slow
@@ -174,6 +204,25 @@ def test_of_the_papers_files_the_columns_that_the_help_lists_are_read(tmp_path: 
                 paper_numbers(tmp_path, table)
 
 
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        (b"", r"not a CSV table \(No columns to parse from file\)"),
+        (
+            b"law,corpus,metric,value\nopenai,G,r2,x\n",
+            r"a value of the wrong type \(could not convert string to float: 'x'.*\)",
+        ),
+        (b"law,corpus,metric,value\n" + 2 * b"openai,G,r2,.9\n", "two rows for openai, G, r2"),
+        (None, "a pipe or device, not a file"),
+    ],
+)
+def test_a_damaged_file_of_a_paper_is_refused(content: bytes | None, wrong: str, tmp_path: Path) -> None:
+    file = tmp_path / TABLES["dcpt-10"].file
+    os.mkfifo(file) if content is None else file.write_bytes(content)
+    with pytest.raises(StudyError, match=f"{file.name}: {wrong}$"):
+        paper_numbers(tmp_path, TABLES["dcpt-10"])
+
+
 def test_a_folder_without_any_of_the_papers_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has none of the papers' files; cptlaw tables --help tables\.papers"):
         paper_folder(str(tmp_path))
@@ -223,6 +272,11 @@ def test_every_table_is_there_with_its_verdict_and_a_button(tmp_path: Path) -> N
 def test_figures_are_drawn_from_the_points(study: DomainPoints, tmp_path: Path) -> None:
     drawn = figures({"six": study, "again": study}, [])
     numbers = [caption.partition(":")[0].removeprefix("D-CPT figure ") for caption, _ in drawn]
+    beside = figures({"six": study, "near-zero": study}, [])
+    assert [caption for caption, _ in beside[:-1]] == [caption for caption, _ in drawn]
+    assert beside[-1][0].startswith("D-CPT figure 12:")
+    lacking = dataclasses.replace(study, domains=(*study.domains, "music"))
+    assert len(figures({"six": lacking}, [])) == len(drawn) - 1  # That of all domains.
     assert numbers == ["1, 9", "3, 8, 13, 14", "7", "4", "5", "6", "10", "15"]
     for number, figure in zip(numbers, (figure for _, figure in drawn)):
         assert [panel.title.split()[-1] for panel in figure.panels] == list(study.domains)
