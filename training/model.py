@@ -190,6 +190,8 @@ def _check_directory(path: Path) -> list[Path]:
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
         raise SpecError(f"{path}: no *.safetensors; save the model with model.save_pretrained(...)")
+    if odd := [file.name for file in weights if not file.is_file()]:  # A pipe would be waited for.
+        raise SpecError(f"{path}: {odd[0]} is no file; save or download it again")
     try:
         with _silent():
             # On the device meta no value is read.

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from tests.conftest import tiny_spec
+from tests.pipeline.small import limited
 from tests.training.test_device_reads import SHAPES, TINY
 from training.checkpoints.weights import load_weights, save_weights, take_weights
 from training.corpora.documents import CorpusError
@@ -217,6 +219,12 @@ def test_a_missing_shard_or_a_cut_file_is_one_line(tmp_path):
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(SpecError, match=r"cut: Error while deserializing header.*git lfs pull"):
         read_model_directory(tmp_path / "cut")
+    os.mkfifo(pipe := _changed(tmp_path / "pipe", lambda weights: None) / "model-00001-of-00002.safetensors")
+    with (
+        limited(20),
+        pytest.raises(SpecError, match=f"{pipe.parent}: {pipe.name} is no file; save or download it again"),
+    ):
+        read_model_directory(pipe.parent)
 
 
 def test_a_tied_head_is_the_embedding_and_buffers_are_no_weights(tmp_path):
