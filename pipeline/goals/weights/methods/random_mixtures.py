@@ -100,13 +100,15 @@ def law_proposal(
     """The proposal of `fitting.best_mixture`, with the parameters of the fitted laws among its numbers."""
     domains = search.domains if search.question.bootstrap > 0 else ()
     parameters = {name: {"params": fit.params, "r2": fit.metrics["r2"]} for name, fit in fits.items()}
+    # The mean of the answer may be one of perplexities.
+    predicted = {name: loss.value for name, loss in answer.predicted.items()}
     return proposal_of(
         method,
         {domain: answer[domain] for domain in search.domains},
         runs,
         low={domain: answer.values[domain].low for domain in domains},
         high={domain: answer.values[domain].high for domain in domains},
-        predicted={"mean": answer["mean"], **{name: loss.value for name, loss in answer.predicted.items()}},
+        predicted={"mean": sum(value * predicted[name] for name, value in search.values.items()), **predicted},
         lines=(answer.status.message, *lines, *answer.warnings),
         details=Details(numbers={"fits": parameters, **numbers}),
     )
@@ -191,7 +193,7 @@ def _propose_by_trees(search: Search) -> list[Proposal]:
     lines = (f"Spearman correlation of the trees on held-out mixtures: {rank:.2f}",)
     details = Details(numbers={"spearman": rank, "steps": search.settings.scales[0]})
     weights = dict(zip(domains, best.weights.tolist(), strict=True))
-    predicted = at_target(search, {"mean": best.loss})
+    predicted = at_target(search, {"mean": best.loss}) if search.settings.average == "loss" else {}
     return [proposal_of("regmix", weights, runs, predicted=predicted, lines=lines, details=details)]
 
 

@@ -160,6 +160,15 @@ def test_the_average_may_be_of_perplexities_and_weighted(tmp_path: Path) -> None
         assert row.predicted is None
 
 
+def test_a_loss_is_predicted_where_perplexities_are_minimised(tmp_path: Path) -> None:
+    words = ("weights.average=perplexity", "weights.methods=[data-mixing,regmix,uniform]", "weights.scales=[720]")
+    study, setting = make_study(tmp_path, *words)
+    recommended(study, setting)
+    law, trees, _ = compared(study, setting).methods
+    assert law.predicted == pytest.approx(law.loss, rel=0.01)
+    assert trees.predicted is None
+
+
 def test_a_domain_with_few_tokens_holds_its_weight(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, tokens=700_000)
     first, offsets, ddo, _ = recommended(study, setting).proposals
