@@ -16,6 +16,8 @@ Predict = Callable[[np.ndarray], np.ndarray]
 CONCENTRATIONS = (0.5, 10.0)
 """Concentrations of the random mixtures: from one or two domains (in all) to near the base (a domain)."""
 STARTS = 5
+WITHOUT = 200
+"""Random mixtures without one domain, of each domain."""
 BEST = 100
 STEP = 1e-6
 TOUCHES = 1e-4
@@ -53,9 +55,9 @@ def mixture_optimum(
 ) -> MixtureOptimum:
     """The mixture weights of least loss within bounds and, where a limit is given, with limit(weights) <= 0.
 
-    Evaluates random mixtures; then, for a smooth loss, descends from the best of them (sequential least squares
-    programming), which reaches the optimum of a convex loss under a convex limit from any start; for trees, whose
-    loss has steps, it takes the mean of the BEST.
+    Evaluates random mixtures; then, for a smooth loss, descends from the best of them, and from the best without each
+    domain (sequential least squares programming), which reaches the optimum of a convex loss under a convex limit from
+    any start; for trees, whose loss has steps, it takes the mean of the BEST.
 
     Parameters: `loss`, weights (n, m) -> (n,); `base` (m,), around which mixtures are drawn, equal weights say; `high`
     (m,), largest weights, None for 1; `limit`, weights (n, m) -> (n,); `smooth`, False for
@@ -77,7 +79,12 @@ def mixture_optimum(
         cloud = within(np.asarray(start, dtype=float)[None], top)
     else:
         drawn = draws(np.maximum(prior, 1e-3 / m), count, rng, (CONCENTRATIONS[0], CONCENTRATIONS[1] * m))
-        cloud = within(np.vstack([prior, drawn]), top)
+        cloud = np.vstack([prior, drawn])
+        if smooth:
+            # A law may let the loss fall where a domain is left out, beside a minimum with all of them.
+            without = np.maximum(drawn[:WITHOUT], 1e-9) * (1 - np.eye(m))[:, None]
+            cloud = np.vstack([cloud, *(without / without.sum(axis=2, keepdims=True))])
+        cloud = within(cloud, top)
     values, over = _finite(loss, cloud), _over(limit, cloud)
 
     if not smooth:
@@ -90,7 +97,9 @@ def mixture_optimum(
         return _answer(loss, limit, weights, top, limited=bool((over > 0).any()) and limit is not None)
 
     order = np.lexsort([values, np.maximum(over, 0.0)])
-    ends = [cloud[order[0]], *(_descend(loss, limit, cloud[i], top) for i in order[:STARTS])]
+    faces = (order - count - 1) // WITHOUT
+    starts = [*order[:STARTS], *(order[faces == j][0] for j in range(m) if (faces == j).any())]
+    ends = [cloud[order[0]], *(_descend(loss, limit, cloud[i], top) for i in starts)]
     if limit is not None and (_over(limit, np.array(ends)) > SLACK).all():
         # Perhaps no mixture keeps the limit: descend to the one nearest to it, and on from there.
         nearest = _descend(limit, None, cloud[np.argmin(over)], top)

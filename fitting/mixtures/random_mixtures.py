@@ -73,7 +73,7 @@ def within(weights: np.ndarray, high: np.ndarray) -> np.ndarray:
     room = high - inside
     total = room.sum(axis=1, keepdims=True)
     part = np.divide(room, total, out=np.zeros_like(room), where=total > 0)
-    return inside + (1 - inside.sum(axis=1, keepdims=True)) * part
+    return inside + (1 - inside.sum(axis=1, keepdims=True)).clip(0.0) * part
 
 
 def checked_bounds(base: ArrayLike, high: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:

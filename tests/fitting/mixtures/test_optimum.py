@@ -91,6 +91,17 @@ def test_the_better_of_two_local_minima_is_taken():
     assert fitting.mixture_optimum(two_minima, np.ones(3)).weights == pytest.approx(deep, abs=1e-3)
 
 
+def test_a_minimum_without_a_domain_is_found_beside_one_with_all():
+    best = np.array([0.3, 0.3, 0.2, 0.2])
+
+    def loss(weights: np.ndarray) -> np.ndarray:
+        return 10 * ((weights - best) ** 2).sum(axis=1) - 0.55 * np.exp(-weights[:, 3] / 0.02)
+
+    found = fitting.mixture_optimum(loss, np.ones(4))
+    assert found.weights == pytest.approx([1.1 / 3, 1.1 / 3, 0.8 / 3, 0], abs=1e-4)
+    assert found.loss == pytest.approx(10 * (0.2**2 + 0.2**2 / 3) - 0.55, abs=1e-6)
+
+
 def test_trees_are_searched_by_the_mean_of_the_best():
     target = np.array([0.5, 0.3, 0.2])
 
