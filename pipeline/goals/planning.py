@@ -104,4 +104,6 @@ def notes_on_text(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     question = context.question
     given = not (question.goal_kind.many_domains or goal_of(question).chooses_run)
     short = short_ratios(context) if given else ()
-    return [f"note: {line}" for line in (*repeat_lines(runs, context), *short, *noise_lines(context))]
+    prepared = context.manifest.corpora.items()
+    repeated = [f"corpora.sources.{name}: {line}" for name, corpus in prepared if (line := corpus.repetition)]
+    return [f"note: {line}" for line in (*repeat_lines(runs, context), *short, *noise_lines(context), *repeated)]

@@ -10,6 +10,9 @@ from training.corpora.documents import CorpusError
 from training.corpora.store import SCHEMA, PerSplit, TokenStore
 from training.durable import FileError, read_file, read_record, write_whole
 
+_REPEATED = 0.01
+"""Part of the validation tokens from which on their repetition in training is said; a choice."""
+
 
 @dataclass(frozen=True)
 class PreparedCorpus:
@@ -35,6 +38,19 @@ class PreparedCorpus:
     """State of its text and of its validation set, see `prepare.text_state`."""
     validation: str | None = None
     """Fingerprint of its validation set."""
+    repeated: int = 0
+    """Validation tokens in documents that the training text of a corpus here has too, word for word."""
+
+    @property
+    def repetition(self) -> str:
+        """That validation text is repeated in training, a line without the corpus' name; empty: too little of it."""
+        ratio = self.repeated / max(self.tokens["validation"], 1)
+        if ratio < _REPEATED:
+            return ""
+        return (
+            f"{ratio:.0%} of its validation text are documents that training text has word for word, so its loss is "
+            "lower than on new text; remove repeated documents, or give it a validation set"
+        )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from training.corpora.reader import Bar, Log, Reader
 from training.corpora.readers import open_reader
 from training.corpora.shards import ShardedCorpus
 from training.corpora.source import Source, TokenizerChoice
-from training.corpora.store import SCHEMA
+from training.corpora.store import SCHEMA, TokenStore, repeated_tokens
 from training.corpora.store_writer import Tokenisation
 from training.corpora.tokenizer import (
     copy_tokenizer,
@@ -68,8 +68,7 @@ def tokenise_corpora(
     Raises:
         CorpusError: a source or the tokenizer cannot be used; one line per mistake.
     """
-    prepared: dict[str, PreparedCorpus] = {}
-    vocabulary = 0
+    stores: dict[str, TokenStore] = {}
     with _preparation(sources, tokenizer, folder, validation_ratio, progress, bar) as preparation:
         for name, corpus in preparation.corpora.items():
             if store := existing_store(corpus.folder):
@@ -80,9 +79,14 @@ def tokenise_corpora(
                     # Another process may write the same store.
                     unfinished = folder / f".{corpus.folder.name}.{os.getpid()}.part"
                 store = make_store(corpus.folder, unfinished, corpus.reader, *preparation.how(), workers)
-            meta, vocabulary, revision = store.meta, store.vocabulary, corpus.reader.source.revision
+            stores[name] = store
+        prepared, repeated = {}, repeated_tokens(stores)
+        for name, corpus in preparation.corpora.items():
+            store, meta, revision = stores[name], stores[name].meta, corpus.reader.source.revision
             facts = meta.tokens, meta.documents, meta.bytes, revision, meta.dropped, corpus.state, corpus.validation
-            prepared[name] = PreparedCorpus(corpus.folder.name, store.fingerprint, corpus.origin, *facts)
+            fingerprints = store.fingerprint, corpus.origin
+            prepared[name] = PreparedCorpus(corpus.folder.name, *fingerprints, *facts, repeated[name])
+        vocabulary = max(store.vocabulary for store in stores.values())
         tokens = preparation.tokenizer.name, preparation.fingerprint, vocabulary
         manifest = Manifest(folder, *tokens, float(validation_ratio), prepared, tokenizer.revision)
         manifest.write()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,9 @@ from training.durable import FileError, read_record
 
 SCHEMA = 1
 SPLITS = ("train", "validation")
+DOCUMENT = np.dtype([("hash", "<u8"), ("tokens", "<u4")])
+"""A document of a split on disk: a hash of its tokens, and their number with the end of text."""
+_DOCUMENTS_AT_ONCE = 1 << 20
 
 
 def both_splits(counts: dict[str, int]) -> bool:
@@ -85,9 +89,10 @@ class TokenStore:
             raise CorpusError(f"{folder}: no token store here (no meta.json); prepare the corpora first") from None
         except FileError as error:
             raise CorpusError(f"{error}; prepare the corpora again") from error
-        for split in SPLITS:
-            path = folder / f"{split}.bin"
-            expected = meta.tokens[split] * np.dtype(meta.dtype).itemsize
+        files = [(f"{split}.bin", meta.tokens[split] * np.dtype(meta.dtype).itemsize) for split in SPLITS]
+        files += [(f"{split}.documents", meta.documents[split] * DOCUMENT.itemsize) for split in SPLITS]
+        for name, expected in files:
+            path = folder / name
             size = path.stat().st_size if path.is_file() else None
             if size != expected:
                 state = "is missing" if size is None else f"has {size} bytes"
@@ -95,6 +100,12 @@ class TokenStore:
                     f"{path}: {state}, meta.json says {expected}; the store is damaged, prepare the corpora again"
                 )
         return cls(folder, meta)
+
+    def documents(self, split: str) -> Iterator[np.ndarray]:
+        """The documents of a split in order, (n,) of DOCUMENT at once."""
+        with (self.folder / f"{split}.documents").open("rb") as stream:
+            while len(some := np.fromfile(stream, DOCUMENT, _DOCUMENTS_AT_ONCE)):
+                yield some
 
     @property
     def fingerprint(self) -> str:
@@ -142,3 +153,16 @@ class TokenStore:
             )
         count = min(count, windows)
         return (2 * np.arange(count, dtype=np.int64) + 1) * windows // (2 * count)
+
+
+def repeated_tokens(stores: Mapping[str, TokenStore]) -> dict[str, int]:
+    """Validation tokens of each store in documents that the training text of some store has, word for word."""
+    held_out = {name: np.concatenate([*store.documents("validation")]) for name, store in stores.items()}
+    known = np.unique(np.concatenate([documents["hash"] for documents in held_out.values()]))
+    repeated = np.zeros(len(known), bool)
+    for store in stores.values():
+        for documents in store.documents("train"):
+            places = np.searchsorted(known[:-1], documents["hash"])
+            repeated[places[known[places] == documents["hash"]]] = True
+    counted = {name: repeated[np.searchsorted(known, documents["hash"])] for name, documents in held_out.items()}
+    return {name: int(documents["tokens"][counted[name]].sum()) for name, documents in held_out.items()}

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from training.corpora.documents import CorpusError
-from training.corpora.store import SCHEMA, SPLITS, StoreMeta
+from training.corpora.store import DOCUMENT, SCHEMA, SPLITS, StoreMeta
 from training.durable import numbered, read_record, write_whole
 
 UNITS = ("tokens", "documents", "bytes")
@@ -56,9 +57,9 @@ class Part:
     last: bool = False
     """Whether it is the last of its shard."""
 
-    def file(self, split: str) -> Path:
-        """The token file of a split."""
-        return self.stem.with_suffix(f".{split}.bin")
+    def file(self, split: str, kind: str = "bin") -> Path:
+        """The token file of a split, or the documents' (kind "documents")."""
+        return self.stem.with_suffix(f".{split}.{kind}")
 
 
 def read_parts(shard: Path) -> list[Part]:
@@ -86,19 +87,25 @@ class PartWriter(contextlib.ExitStack):
         self._how = how
         self.part = Part(shard / f"{number:04d}", {unit: dict.fromkeys(SPLITS, 0) for unit in UNITS})
         """What has been written so far."""
-        self._files = {split: self.enter_context(self.part.file(split).open("wb", _BUFFER_TOKENS)) for split in SPLITS}
+        self._tokens, self._documents = (
+            {split: self.enter_context(self.part.file(split, kind).open("wb", _BUFFER_TOKENS)) for split in SPLITS}
+            for kind in ("bin", "documents")
+        )
 
     def add(self, name: str, tokens: np.ndarray, size: int, split: str) -> None:
         """Append a document, (n,) token ids of a text of `size` bytes, and its end of text to a split."""
         ids = np.append(tokens, tokens.dtype.type(self._how.end_of_text))
         assert 0 <= ids.min() <= ids.max() < self._how.vocabulary, f"document {name}: ids beyond the tokenizer's"
-        self._files[split].write(ids.astype(self._how.dtype).tobytes())
+        content = ids.astype(self._how.dtype).tobytes()
+        self._tokens[split].write(content)
+        print_of = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+        self._documents[split].write(np.array((print_of, ids.size), DOCUMENT).tobytes())
         for unit, count in zip(UNITS, (tokens.size + 1, 1, size), strict=True):
             self.part.counts[unit][split] += count
 
     def complete(self, position: Any = None, last: bool = True) -> None:
         """Flush everything to disk, with the position at which the next part begins."""
-        for file in self._files.values():
+        for file in (*self._tokens.values(), *self._documents.values()):
             _flush(file)
         self.part.position, self.part.last = position, last
         fields = asdict(self.part)
@@ -107,7 +114,7 @@ class PartWriter(contextlib.ExitStack):
 
 
 def merge_parts(folder: Path, parts: Sequence[Part], how: Tokenisation, dropped: Mapping[str, int]) -> None:
-    """Make a token store of parts, in their order: train.bin, validation.bin, and last meta.json.
+    """Make a token store of parts, in their order: documents and tokens of train and validation, and last meta.json.
 
     The token files of the parts are removed one by one, so that the disk holds the text once; their counts stay. After
     a kill the same call continues. `dropped` are the documents that the filters dropped.
@@ -123,6 +130,12 @@ def merge_parts(folder: Path, parts: Sequence[Part], how: Tokenisation, dropped:
                 f"none of its {sum(documents.values())} documents falls to {split} at validation_ratio {ratio:g}; "
                 "give more documents (a # in an id keeps a group together) or another validation_ratio"
             )
+    for split in SPLITS:
+        with (folder / f"{split}.documents").open("wb") as whole:
+            for part in parts:
+                with part.file(split, "documents").open("rb") as source:
+                    shutil.copyfileobj(source, whole)
+            _flush(whole)
     content = _hash(*(_merge_split(folder / f"{split}.bin", split, parts, how.dtype) for split in SPLITS))
     meta = StoreMeta(
         schema=SCHEMA,

@@ -48,7 +48,7 @@ def prepare(sources, brought, tmp_path):
     return prepare
 
 
-STORE_FILES = {"meta.json", "train.bin", "validation.bin"}
+STORE_FILES = {"meta.json", "train.bin", "validation.bin", "train.documents", "validation.documents"}
 
 
 def quiet(*_):
@@ -96,6 +96,25 @@ def test_few_long_documents_leave_little_to_validate_aloud(prepare, sources):
     prepare(lines=lines)
     (line,) = (line for line in lines if "of the tokens validate" in line)
     assert re.match(r"law: [01]\.\d% of the tokens validate, where 5% was asked: whole documents are set apart", line)
+
+
+def test_validation_text_that_is_trained_on_too_is_counted_aloud(prepare, sources):
+    assert [(corpus.repeated, corpus.repetition) for corpus in prepare("first").corpora.values()] == [(0, "")] * 2
+    given = texts(sources["law"])
+    append(sources["law"], *given[::3])
+    # Its page of law is in the training text, or the validation text, of another corpus.
+    append(sources["general"], *given[1::3])
+    manifest = prepare(validation_ratio=0.2)
+    trained = {text for name in manifest.corpora for text in decoded(manifest, name, "train")}
+    tokenizer = load_tokenizer(manifest.tokenizer_path)
+    for name, corpus in manifest.corpora.items():
+        repeated = [text for text in decoded(manifest, name, "validation") if text in trained]
+        # Some are held out wherever they are.
+        assert 0 < len(repeated) < corpus.documents["validation"]
+        assert corpus.repeated == sum(len(tokenizer(text)["input_ids"]) + 1 for text in repeated)
+        part = corpus.repeated / corpus.tokens["validation"]
+        said = f"{part:.0%} of its validation text are documents that training text has word for word, so "
+        assert corpus.repetition.startswith(said)
 
 
 def test_a_second_time_nothing_is_done(prepare, tmp_path, monkeypatch):
@@ -164,7 +183,7 @@ def test_a_folder_is_complete_in_itself_and_can_be_moved(prepare, tmp_path):
     assert len(load_tokenizer(moved.tokenizer_path)) == moved.vocabulary == 265
 
 
-@pytest.mark.parametrize("damaged", ["train.bin", "meta.json"])
+@pytest.mark.parametrize("damaged", ["train.bin", "meta.json", "train.documents"])
 def test_a_damaged_store_is_made_again(prepare, tmp_path, damaged):
     first = prepare()
     os.truncate(tmp_path / "out" / first.corpora["law"].folder / damaged, 10)
