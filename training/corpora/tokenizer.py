@@ -8,6 +8,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from training.corpora.documents import CorpusError, json_hash
 from training.corpora.near_duplicates import KEPT, Screen
-from training.durable import FileError, read_json, whole_folder, write_whole
+from training.durable import FileError, read_file, read_json, whole_folder, write_whole
 from training.stop import environment
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ _CUTS = [
 SEPARATOR = "document_separator"
 """Key of tokenizer_config.json: the token between documents, where it is not the end-of-sequence token."""
 
-_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+_SENTENCEPIECE = ("tokenizer.model", "spiece.model")
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", *_SENTENCEPIECE)
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
           "chat_template.jinja", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model")  # fmt: skip
 
@@ -102,6 +104,11 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
         raise CorpusError(
             f"tokenizer: {folder} holds no tokenizer that transformers loads (none of {', '.join(_VOCABULARIES)})"
         )
+    if not (folder / "tokenizer.json").is_file() and find_spec("sentencepiece") is None:
+        for file in (path for name in _SENTENCEPIECE if (path := folder / name).is_file()):
+            # A message of SentencePiece's protobuf begins so; one of tiktoken is text. transformers takes it for that.
+            if read_file(file)[:1] == b"\n":
+                raise CorpusError(f"tokenizer: {file} is of SentencePiece: pip install sentencepiece protobuf")
     from transformers import AutoTokenizer
 
     try:

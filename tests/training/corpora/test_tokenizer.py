@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 import time
 
 import numpy as np
@@ -153,6 +154,13 @@ def test_without_an_end_it_is_refused(folder, tmp_path):
     (copy / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     with pytest.raises(CorpusError, match="neither an eos_token nor a sep_token"):
         end_of_text_id(load_tokenizer(copy))
+
+
+def test_a_package_that_a_tokenizer_needs_is_named(tmp_path, monkeypatch):
+    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(CorpusError, match=r"tokenizer\.model is of SentencePiece: pip install sentencepiece protobuf$"):
+        load_tokenizer(tmp_path)
 
 
 def test_mistakes_are_named(tmp_path):
