@@ -23,7 +23,7 @@ class EvaluationPolicy:
     """dense (M1): every `every` steps. sparse (M2): every 5 x `every`. sectional (M3): every 4 x `every` in the first
     60% of the steps and every 8 x `every` after. decay (M4): a thinning subset of the dense grid. explicit: `steps`."""
     every: int = 1000
-    """Spacing of the dense grid, steps, 1 or more."""
+    """Spacing of the dense grid, steps, 1 to 10,000,000."""
     decay: Annotated[float, between(0, 1000)] = 0.02
     """Policy decay: point x of the dense grid (1, 2, ...) is kept with density exp(-decay x); 0 keeps all."""
     bernoulli: bool = False
@@ -56,8 +56,8 @@ def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
         raise ValueError(f"steps: {steps!r} is not a number of steps; allowed: 0 to {MOST_STEPS:,}")
     if policy.policy not in POLICIES:
         raise ValueError(f"evaluation.policy: {policy.policy!r} is not a policy; allowed: {', '.join(POLICIES)}")
-    if policy.every < 1:
-        raise ValueError(f"evaluation.every: {policy.every!r} is not a spacing; allowed: 1 step or more")
+    if not 1 <= policy.every <= MOST_STEPS:
+        raise ValueError(f"evaluation.every: {policy.every!r} is not a spacing; allowed: 1 to {MOST_STEPS:,} steps")
     if policy.policy == "explicit":
         if outside := [step for step in policy.steps if not 0 <= step <= steps]:
             raise ValueError(f"evaluation.steps: {outside[0]!r} is not in the run; allowed: 0 to {steps}")

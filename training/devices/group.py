@@ -153,7 +153,7 @@ def parallel_problem(parallel: Parallel, engine: str, global_batch: int, micro_b
     kind, processes = parallel.kind, parallel.processes
     if kind == "single" and processes > 1:
         return f"parallel.processes: {processes} with parallel.kind=single; allowed: 1"
-    if processes < 1:
+    if processes < 1 or parallel.replicas < 1:
         return None  # What the key allows says so.
     if parallel.replicas > 1 and kind != "fsdp2":
         return f"parallel.replicas: {parallel.replicas} with parallel.kind={kind}; allowed: 1, or parallel=fsdp2"
