@@ -121,7 +121,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         # Without its text no checkpoint can be measured.
         bring = f", {shlex.join(['cptlaw', *import_words(question), 'role=confirm'])} keeps its losses"
         line += f"; {follow} LOG compares its log{bring if ratio is None and not plan.unknown else ''}"
-    elif name in SAVES_DIRECTORIES:
+    elif name in SAVES_DIRECTORIES and not question.goal_kind.many_domains:
         line += f"; {follow} checkpoints=FOLDER compares what it saves"
     if not plan.unknown and any(fact.endswith(CONFIRM_AGAIN) for fact in plan.facts):
         line = f"cptlaw confirm {shlex.quote(folders[0])}; or, unconfirmed, {line}"

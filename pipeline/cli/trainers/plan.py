@@ -10,13 +10,15 @@ from pathlib import Path
 from pipeline.done import confirming_import
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.registry import goal_of
+from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.plan.prepared_corpora import sources_of
 from pipeline.plan.runs import data_folder
 from pipeline.question.design import with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import pieces
-from pipeline.question.schema import Question
+from pipeline.question.schema import PhaseConfig, Question
 from pipeline.show.conclusion import Conclusion, conclusion_of
+from pipeline.show.weights_tables import better_reference, difference, reference_warning
 from pipeline.study.artifacts import Confirmation, Outcome, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study
@@ -148,31 +150,42 @@ def training_plan(
         ConfigError: a schedule of other pieces than warm-up, constant and one decay; a batch that does not divide.
     """
     context, goal = Context(question, study), goal_of(question)
-    answer = goal.answer(context) if isinstance(goal, LawGoal) else Recommendation.read(study)
+    many = question.goal_kind.many_domains
+    from_scratch = many and question.weights.phase == "pretrain"
+    if many:
+        answer = WeightsRecommendation.read(study)
+        phase: PhaseConfig = getattr(question, question.weights.phase)
+    else:
+        answer = goal.answer(context) if isinstance(goal, LawGoal) else Recommendation.read(study)
+        phase = with_peak(question, answer.peak_learning_rate).target_phase
     assert answer.mixture is not None
-    phase = with_peak(question, answer.peak_learning_rate).target_phase
     if question.model.path == IMPORTED and phase.global_batch == 1:
         line = f"sequence_length: not known of the imported runs, whose steps have {question.sequence_length:,} tokens"
         remedy = "give it and the sequences of a step: sequence_length=... target.global_batch=..."
         raise ConfigError([f"{line}; {remedy}"])
     if phase.global_batch % (devices * micro_batch):
+        key = f"{'pretrain' if from_scratch else 'target'}.global_batch={phase.global_batch}"
         each = f"micro_batch={micro_batch} on devices={devices}"
-        raise ConfigError([f"{each}: do not divide target.global_batch={phase.global_batch}; give numbers that do"])
-    known, unknown, before = conclusion_of(context), "", 0.0
-    mixture, facts = answer.mixture, _facts(answer, context, known)
-    if domain_ratio is not None:
-        mixture, facts = _given_mixture(context, domain_ratio, known)
-    elif not known.is_known:
-        written = f"{percent(answer.mixture[question.corpora.domain])} {question.corpora.domain}"
-        other = "domain_ratio=RATIO writes another"
-        unknown = " ".join([*known.lines, f"The file has the predicted ratio all the same, {written}; {other}."])
-    elif (domain_ratio := known.domain_ratio) is not None:
-        mixture, _ = _given_mixture(context, domain_ratio, known)
-    if not question.model.path:
+        raise ConfigError([f"{each}: do not divide {key}; give numbers that do"])
+    mixture, unknown, before = answer.mixture, "", 0.0
+    if isinstance(answer, WeightsRecommendation):
+        mixture, facts = _of_weights(answer, context)
+    else:
+        known = conclusion_of(context)
+        facts = _facts(answer, context, known)
+        if domain_ratio is not None:
+            mixture, facts = _given_mixture(context, domain_ratio, known)
+        elif not known.is_known:
+            written = f"{percent(mixture[question.corpora.domain])} {question.corpora.domain}"
+            other = "domain_ratio=RATIO writes another"
+            unknown = " ".join([*known.lines, f"The file has the predicted ratio all the same, {written}; {other}."])
+        elif (domain_ratio := known.domain_ratio) is not None:
+            mixture, _ = _given_mixture(context, domain_ratio, known)
+    if not (question.model.path or from_scratch):
         before = float(learning_rates(pieces(question.pretrain), question.pretrain.steps)[-1])
     return TrainingPlan(
         study=study.folder.name,
-        model=_weights(question, study),
+        model="MODEL" if from_scratch else _weights(question, study),
         corpora=tuple(_corpora(question, mixture)),
         steps=answer.target.steps,
         global_batch=phase.global_batch,
@@ -270,6 +283,21 @@ def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[
         of = "an earlier fit" if earlier else "another answer"
         lines.append(f"confirmation: of {of}; {confirming_import(context) or CONFIRM_AGAIN}")
     return [*known.lines, *lines, *_precision(context), *(f"warning: {line}" for line in answer.warnings)]
+
+
+def _of_weights(answer: WeightsRecommendation, context: Context) -> tuple[dict[str, float], list[str]]:
+    """The weights to train with, the reference's where they measured better, and facts of them."""
+    mixture, facts = answer.mixture, [f"weights by {answer.method}, for a run of {answer.target.model}"]
+    if context.question.weights.phase == "pretrain":
+        facts.append(f"from scratch: MODEL stands for {answer.target.model} without weights")
+    made = read_if_there(WeightsConfirmation, context.study)
+    if made and (row := made.recommended) and row.weights == mixture:
+        beside = f", {difference(row)} beside {made.reference}" if row.difference is not None else ""
+        facts.append(f"confirmation: mean loss {row.loss:.4f}{beside}, {made.seeds} seeds")
+        if better := better_reference(made):
+            mixture = better.weights
+            facts.append(f"{reference_warning(made)}: they are written")
+    return mixture, [*facts, *_precision(context), *answer.warnings]
 
 
 def _keeps(outcome: Outcome, answer: Recommendation, domain: str, known: Conclusion) -> Iterator[str]:

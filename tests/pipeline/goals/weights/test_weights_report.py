@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.cli.trainers.plan import training_plan
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.question.schema import Question
 from pipeline.show.report.pages import write_pages
@@ -17,7 +18,14 @@ from pipeline.show.weights_tables import (
 )
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
-from tests.pipeline.goals.weights.weights_study import GOAL, HOSTILE_DOMAIN, make_study, recommended, whole_study
+from tests.pipeline.goals.weights.weights_study import (
+    DOMAINS,
+    GOAL,
+    HOSTILE_DOMAIN,
+    make_study,
+    recommended,
+    whole_study,
+)
 from tests.pipeline.show.report.page_scripts import marks_drawn, opened, touching
 from tests.pipeline.show.report.test_browser import browser as browser
 
@@ -55,6 +63,13 @@ def test_an_answer_that_measured_worse_is_not_the_headline(tmp_path: Path) -> No
         assert ("33.3% general" in page.split("</h1>")[0].split("<h1>")[1]) == worse
         line = "weights, recommended before confirmation, are worse than uniform"
         assert (line in page) == worse == bool(reference_warning(comparison))
+        plan = training_plan(question, study, devices=1, micro_batch=1)
+        expected = dict.fromkeys(DOMAINS, 1 / 3) if worse else WeightsRecommendation.read(study).mixture
+        assert {corpus.name: corpus.weight for corpus in plan.corpora} == pytest.approx(expected)
+        assert any(fact.endswith("Use uniform's weights: they are written") for fact in plan.facts) == worse
+    assert (plan.model, plan.steps, plan.peak) == ("MODEL", 720, question.pretrain.peak_learning_rate)
+    assert plan.facts[0] == "weights by autoscale, for a run of qwen2-0.05m"
+    assert plan.facts[2].startswith("confirmation: mean loss ")
 
 
 def test_names_are_never_markup(path: Path) -> None:
