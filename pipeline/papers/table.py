@@ -93,7 +93,7 @@ def judged(table: Table, cells: pd.DataFrame) -> tuple[str, str]:
 def paper_numbers(folder: Path | None, table: Table) -> pd.DataFrame | None:
     """The numbers of a table as the paper prints them, if any: its keys and `value`.
 
-    StudyError: its file is no CSV table, lacks a column, or has a value of the wrong type or a cell twice.
+    StudyError: its file is no CSV table or lacks a column; a value of the wrong type, an empty key, a cell twice.
     """
     if folder is None or not table.file:
         return None
@@ -113,6 +113,8 @@ def paper_numbers(folder: Path | None, table: Table) -> pd.DataFrame | None:
         numbers = (table.prints(rows) if table.prints else rows)[[*table.keys, "value"]].astype({"value": float})
     except (ValueError, TypeError, AttributeError) as error:
         raise StudyError(f"{path}: a value of the wrong type ({error})") from None
+    if lacking := [key for key in table.keys if numbers[key].isna().any()]:
+        raise StudyError(f"{path}: a row without {lacking[0]}")
     if (twice := numbers.duplicated([*table.keys])).any():
         raise StudyError(f"{path}: two rows for {', '.join(map(str, numbers.loc[twice, [*table.keys]].iloc[0]))}")
     return numbers

@@ -212,6 +212,7 @@ def test_of_the_papers_files_the_columns_that_the_help_lists_are_read(tmp_path: 
             b"law,corpus,metric,value\nopenai,G,r2,x\n",
             r"a value of the wrong type \(could not convert string to float: 'x'.*\)",
         ),
+        (b"law,corpus,metric,value\nopenai,", "a row without corpus"),
         (b"law,corpus,metric,value\n" + 2 * b"openai,G,r2,.9\n", "two rows for openai, G, r2"),
         (None, "a pipe or device, not a file"),
     ],
