@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fitting import LAWS, average, out_of_domain
 from fitting.laws.tokens import ONE_CURVE
-from fitting.points import not_numbers
+from fitting.points import duplicated, not_numbers
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
 from pipeline.cli.predict_domain import predict_domains
@@ -186,7 +186,11 @@ def _third_losses(laws: AnsweringLaws, file: Path, rows: Sequence[Row]) -> tuple
         raise StudyError(f"{file}: no column {', '.join(lacking)}; allowed: run, step, loss, a measured loss a row")
     if table.empty:
         raise StudyError(f"{file}: no losses; give a measured loss a row")
-    measured = table[["run", "step", "loss"]].rename(columns={"loss": "ood"})
+    measured = table[["run", "step", "loss"]]
+    line = not_numbers(table, "loss") or duplicated(measured)
+    if line := line or perplexity_question(measured["loss"], "loss").partition("; if so")[0]:
+        raise StudyError(f"{file}: {line}; allowed: losses on one text in nats per token, one of each run and step")
+    measured = measured.rename(columns={"loss": "ood"})
     for side, corpus in sides.items():
         losses = laws.points.loc[laws.points["corpus"] == corpus, ["run", "step", "loss"]]
         measured = measured.merge(losses.rename(columns={"loss": side}), on=["run", "step"])

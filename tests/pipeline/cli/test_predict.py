@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from pyarrow import array, compute, parquet
@@ -116,9 +117,15 @@ def test_text_of_neither_corpus_is_a_combination(study: Study, tmp_path: Path, c
     third.assign(step=third["step"] + 1).to_csv(file, index=False)
     assert run(words) == 3
     assert f"{len(third)} of {len(third)} rows are of no run and step" in capsys.readouterr().err
-    third[:0].to_csv(file, index=False)
-    assert run(words) == 3
-    assert "no losses" in capsys.readouterr().err
+    for line, table in {
+        "no losses; give a measured loss a row": third[:0],
+        "is there twice (rows 2 and 3; ": pd.concat([third, third]).sort_values(["run", "step"]),
+        "is above 20, more than a model": third.assign(loss=np.exp(10 * third["loss"])),
+        "column loss holds something that is not a number: 'x' (row 2)": third.assign(loss="x"),
+    }.items():
+        table.to_csv(file, index=False)
+        assert run(words) == 3
+        assert line in capsys.readouterr().err
 
 
 def test_runs_that_the_fits_have_not_read_are_counted(study: Study, tmp_path: Path, capsys) -> None:
