@@ -9,8 +9,9 @@ from rich.console import Console
 
 from fitting import PointsError, new_domain
 from fitting.answers.new_domain import LAW, MEASURED, PARTS, learnability, like_short
+from fitting.points import not_numbers
 from pipeline.cli.fit_table import JSON
-from pipeline.cli.points_file import by_corpus, read_table
+from pipeline.cli.points_file import by_corpus, perplexity_question, read_table
 from pipeline.goals.registry import question_of_study
 from pipeline.papers.dcpt.points import read_domain_points
 from pipeline.papers.table import PaperStudy
@@ -91,6 +92,12 @@ def _domains(name: str) -> Iterator[tuple[str, pd.DataFrame]]:
         of = {domain: study.measured(domain, "D") for domain in study.domains}
     else:
         table = read_table(Path(name), {})
+        numbers = [column for column in ("N", "D", "tokens", "r", "loss") if column in table]
+        wrong = [line for column in numbers if (line := not_numbers(table, column))]
+        if not wrong and "loss" in table and (line := perplexity_question(table["loss"], "loss")):
+            wrong = [f"{line.partition('; if so')[0]}; give nats per token"]
+        if wrong:
+            raise StudyError(f"{name}: {wrong[0]}")
         table = table.assign(D=table["tokens"] / 1e9) if "tokens" in table and "D" not in table else table
         if lacking := [column for column in ("run", "N", "D", "r", "loss") if column not in table]:
             raise StudyError(f"{name}: no column {', '.join(lacking)}; allowed: run, N, D, r, loss, a loss a row")

@@ -193,6 +193,11 @@ def test_mistakes_about_a_new_domain(parted: Path, tmp_path: Path, capsys) -> No
     assert "no column r; allowed: run, N, D, r, loss" in predict(file, 3)
     table.assign(r=0.0).to_csv(file, index=False)
     assert "no losses on code of runs that train on it" in predict(file, 3)
+    for column in ("D", "r", "loss"):
+        table.assign(**{column: "x"}).to_csv(file, index=False)
+        assert f"column {column} holds something that is not a number: 'x' (row 2)" in predict(file, 3)
+    table.assign(loss=np.exp(table["loss"])).to_csv(file, index=False)
+    assert "is above 20, more than a model without training has; give nats per token" in predict(file, 3)
     table.assign(N=1.0).to_csv(file, index=False)
     assert "math: no run of 1000 million parameters, as the short one has" in predict(file, 2)
     table[table["D"] > 0].to_csv(file, index=False)
