@@ -96,7 +96,7 @@ def fit_all(
             fits[corpus].pop(name, None)
             fit_file(study, corpus, name).unlink(missing_ok=True)
     digest, file = points_digest(points), study.folder / study.fitted(POINTS)
-    if file.exists() and read_text(file).split()[:1] != [digest]:
+    if file.exists() and _of_last_fit(study)[:1] != [digest]:
         # Laws that are not fitted now read other points, and other points were held out.
         own = {fit_file(study, corpus, name) for corpus, of_law in fits.items() for name in of_law}
         for path in {*file.parent.glob("*.json"), held_out_file(study)} - own:
@@ -119,14 +119,19 @@ def fit_file(study: Study, corpus: str, law: str) -> Path:
 def refuse_other_points(study: Study, digest: str) -> None:
     """Raise StudyError where the fits read points of another digest than there are now; studies of old do not say."""
     path = study.folder / study.fitted(POINTS)
-    if path.exists() and read_text(path).split()[:1] != [digest]:
+    if path.exists() and _of_last_fit(study)[:1] != [digest]:
         raise StudyError(f"{path.parent}: fitted to other points than there are now; run cptlaw fit {study.folder}")
 
 
 def unfitted_laws(study: Study) -> set[str]:
     """The laws that the last fit left out, since the points do not suffice for them; studies of old do not say."""
+    return {*_of_last_fit(study)[1:]}
+
+
+def _of_last_fit(study: Study) -> list[str]:
+    """Digest of its points, and the laws that it left out; of a damaged file they are others than those of now."""
     path = study.folder / study.fitted(POINTS)
-    return {*read_text(path).split()[1:]} if path.exists() else set()
+    return read_file(path).decode(errors="replace").split() if path.exists() else []
 
 
 def fits_digest(study: Study) -> str:

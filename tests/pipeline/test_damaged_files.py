@@ -68,7 +68,7 @@ KINDS = {
     "study.yaml": Kind("studies/small/study.yaml", (STUDY[0], "recommend {world}/studies/small"), (0, 1, 2, 3)),
     "plan": Kind("studies/small/plan.jsonl", (STUDY[0], "collect {world}/studies/small")),
     "points": Kind("studies/small/points.parquet", ("fit {world}/studies/small", STUDY[1])),
-    "fit": Kind("studies/small/fits/*.json", ("recommend {world}/studies/small", STUDY[1]), (0, 1, 3)),
+    "fit": Kind("studies/small/fits/*.[jt]*", ("recommend {world}/studies/small", STUDY[1]), (0, 1, 3)),
     "held out": Kind("studies/small/fits/*.parquet", ("recommend {world}/studies/small", STUDY[1]), (0, 1, 3)),
     "artifact": Kind("studies/small/*.json", (*STUDY, "export {world}/studies/small format=trl"), (0, 1, 3)),
     "attempt": Kind("studies/small/runs/*/attempts/*.json", STUDY),

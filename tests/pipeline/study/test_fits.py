@@ -34,11 +34,12 @@ from pipeline.study.fits import (
     held_out_errors,
     held_out_file,
     read_fits,
+    refuse_other_points,
     shared_folds,
     trust,
     weights,
 )
-from pipeline.study.fitted_points import law_on, left_out, points_for, selected
+from pipeline.study.fitted_points import law_on, left_out, points_digest, points_for, selected
 from pipeline.study.folder import Study, StudyError
 from pipeline.study.target import find_target
 from tests.fitting.given import given
@@ -127,6 +128,16 @@ def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: py
         alone,
         "with runs of one size transfer-scaled is transfer-anchored: nearly one law, counted twice",
     ]
+
+
+def test_a_damaged_record_of_the_fitted_points_asks_for_a_fit(changeable) -> None:
+    study, question = changeable
+    points = read_points(study)
+    (study.folder / study.fitted(POINTS)).write_bytes(b"half \xff")
+    with pytest.raises(StudyError, match="fitted to other points than there are now; run cptlaw fit"):
+        refuse_other_points(study, points_digest(points))
+    fit_all(study, dataclasses.replace(question, bootstrap=2), points, schedules(study.read_plan()), str)
+    refuse_other_points(study, points_digest(points))
 
 
 def test_a_law_that_cannot_be_fitted_is_left_out_with_its_reason(changeable) -> None:
