@@ -57,7 +57,8 @@ def is_answer_confirmed(context: Context) -> bool:
     confirmed = followed or is_confirmed(study, context.plan)
     if not confirmed or followed or question.goal_kind.many_domains:
         return confirmed
-    return Confirmation.read(study).is_of(Recommendation.read(study), question.corpora.domain)
+    made = context.confirmation
+    return made is not None and made.is_of(Recommendation.read(study), question.corpora.domain)
 
 
 def open_runs(context: Context) -> list[PlannedRun]:

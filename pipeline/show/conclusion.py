@@ -58,7 +58,7 @@ class Conclusion:
 def conclusion_of(context: Context) -> Conclusion:
     """What is known of the answer in a study's folder. Raises StudyError: a file is damaged."""
     answer = read_if_there(Recommendation, context.study)
-    return conclude(context, answer, read_if_there(Confirmation, context.study) if answer else None)
+    return conclude(context, answer, context.confirmation if answer else None)
 
 
 def conclude(context: Context, answer: Recommendation | None, confirmation: Confirmation | None) -> Conclusion:

@@ -19,9 +19,10 @@ from pipeline.show.tables import (
 )
 from pipeline.show.weights_tables import comparison_items, notes, stages_table, weights_table
 from pipeline.show.window_noise import windows_line
-from pipeline.study.artifacts import Confirmation, Recommendation, read_if_there
+from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.number_format import quantity
+from pipeline.study.status import is_followed
 
 
 def shown(content: object, context: Context | None = None) -> list[Table | str]:
@@ -58,13 +59,15 @@ def answer_items(context: Context) -> list[Table | str]:
     study, question = context.study, context.question
     if question.goal_kind.many_domains:
         return [weights_table(WeightsRecommendation.read(study)), *comparison_items(WeightsConfirmation.read(study))]
-    content, confirmation = Recommendation.read(study), read_if_there(Confirmation, study)
+    content, confirmation = Recommendation.read(study), context.confirmation
     known = conclusion_of(context)
     interval = (
         "" if content.low == content.high or content.low is None else f"90%: {content.low:.1%} to {content.high:.1%}"
     )
     title = "; ".join(filter(None, [f"{content.target.model}, {quantity(content.target.D * 1e9)} tokens", interval]))
-    rows, note = [], "No run has confirmed it: cptlaw follow compares the run itself as it is trained."
+    follow = "cptlaw follow compares the run itself as it is trained"
+    how = follow if is_followed(study, question) else confirm_remedy(context)
+    rows, note = [], f"No run has confirmed it: {how}."
     if confirmation is not None:
         rows = [row for row in confirmation.confirmations if row.recommended]
         note = confirmation.outcome.sentence

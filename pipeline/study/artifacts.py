@@ -365,6 +365,8 @@ class Confirmation(Artifact, name="confirmation.json", verb="confirm", per_goal=
     """Number of points of all runs of the plan when they were compared; None: not known."""
     answer: str = ""
     """`Recommendation.identity` of what was confirmed; empty: not recorded."""
+    losses: dict[str, dict[str, Number]] = field(default_factory=dict)
+    """Run -> corpus -> its last loss when it was compared; empty: not recorded."""
 
     def is_of(self, answer: Recommendation, domain: str) -> bool:
         """Whether it compares this answer, and not an earlier one or that to another question."""

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -169,6 +169,12 @@ def of_domain(points: pd.DataFrame, question: Question) -> pd.DataFrame:
     elsewhere = (points.reindex(columns=columns).fillna(0.0) > 0.0).any(axis=1)
     own = ~elsewhere | (points["phase"] == "pretrain")
     return points[own & points["corpus"].isin([corpora.general, corpora.domain])]
+
+
+def last_losses(points: pd.DataFrame, runs: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Run -> corpus -> its last loss, of those of some runs that have points."""
+    ends = points[points["run"].isin([*runs])].sort_values("step").groupby(["run", "corpus"])["loss"].last()
+    return {str(run): dict(zip(of["corpus"], of["loss"])) for run, of in ends.reset_index().groupby("run")}
 
 
 def schedules(plan: Sequence[PlannedRun]) -> dict[Hashable, Schedule]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Hashable
@@ -17,8 +18,8 @@ from pipeline.question.data import data_folder
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import models
 from pipeline.question.schema import ModelConfig, Question
-from pipeline.study.artifacts import Machine, read_if_there
-from pipeline.study.collect import of_domain, read_points, schedules
+from pipeline.study.artifacts import Confirmation, Machine, read_if_there
+from pipeline.study.collect import last_losses, of_domain, read_points, schedules
 from pipeline.study.earlier import earlier_schedules, with_earlier
 from pipeline.study.fits import fits_digest, read_back_test, read_fits
 from pipeline.study.fitted_points import points_digest
@@ -163,6 +164,17 @@ class Context:
                 f"or some of them, to this command, or run cptlaw fit again with law=[{','.join(self.question.law)}]"
             )
         return tested[tested["law"].isin(self.question.law)]
+
+    @cached_property
+    def confirmation(self) -> Confirmation | None:
+        """What confirm compared; None: nothing, or runs whose losses have changed since. Raises StudyError: damaged."""
+        made = read_if_there(Confirmation, self.study)
+        if made and made.losses:
+            # A folder that was sent without its points shows what it holds.
+            with contextlib.suppress(StudyError):
+                if last_losses(self.points, made.losses) != made.losses:
+                    return None
+        return made
 
     @cached_property
     def target(self) -> Target:

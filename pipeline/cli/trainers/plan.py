@@ -19,7 +19,7 @@ from pipeline.question.phases import pieces
 from pipeline.question.schema import PhaseConfig, Question
 from pipeline.show.conclusion import Conclusion, conclusion_of
 from pipeline.show.weights_tables import better_reference, difference, reference_warning
-from pipeline.study.artifacts import Confirmation, Outcome, Recommendation, read_if_there
+from pipeline.study.artifacts import Outcome, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study
 from pipeline.study.number_format import percent
@@ -266,7 +266,7 @@ def _corpora(question: Question, mixture: dict[str, float]) -> Iterator[TrainerC
 
 
 def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[str]:
-    made = read_if_there(Confirmation, context.study)
+    made = context.confirmation
     confirms = made is not None and made.is_of(answer, context.question.corpora.domain)
     rows = made.confirmations if made and confirms else []
     measured = {row.corpus: f"{row.measured:.4f} measured, " for row in rows if row.run == rows[0].run}

@@ -28,6 +28,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Interval, MeasuredPlace, Outcome, Recommendation
+from pipeline.study.collect import last_losses
 from pipeline.study.context import Context
 from pipeline.study.fits import with_average
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError, import_words
@@ -53,19 +54,24 @@ class Place:
     steps: int
 
 
-def imported_runs(context: Context, recommendation: Recommendation) -> list[PlannedRun]:
+def imported_runs(context: Context, recommendation: Recommendation, any_length: bool) -> list[PlannedRun]:
     """The confirmation runs that were trained elsewhere, those nearest to the recommended ratio first.
+
+    `any_length`: also those of another model or length than the recommended run.
 
     Raises:
         StudyError: there are none, or one has other learning rates or another batch than the recommended run.
     """
     study = context.study
     question = with_peak(context.question, recommendation.peak_learning_rate)
-    domain, runs = question.corpora.domain, [run for run in context.plan if run.role == "confirm"]
+    domain, target = question.corpora.domain, recommendation.target
+    runs = [run for run in context.plan if run.role == "confirm"]
+    runs = [run for run in runs if any_length or (run.model, run.spec.steps) == (target.model, target.steps)]
     assert recommendation.mixture is not None
     ratio = recommendation.mixture[domain]
     if not runs:
-        raise StudyError(f"{study.folder}: no run to confirm with; {import_remedy(context, recommendation)}")
+        parts = ["no run to confirm with", *_not_judged(context, runs), import_remedy(context, recommendation)]
+        raise StudyError(f"{study.folder}: {'; '.join(parts)}")
     recommended = pieces(question.target_phase)
     for run in runs:
         spec = run.spec
@@ -77,6 +83,14 @@ def imported_runs(context: Context, recommendation: Recommendation) -> list[Plan
             tokens = f"{spec.tokens_per_step:,}, recommended {question.tokens_per_step():,}"
             raise StudyError(f"{run.name}: tokens_per_step={tokens}")
     return sorted(runs, key=lambda run: abs(float(Fraction(run.spec.mixture[domain])) - ratio))
+
+
+def _not_judged(context: Context, judged: Sequence[PlannedRun]) -> Iterator[str]:
+    """Which runs that were brought to confirm the answer are not compared with it, in words."""
+    others = [run for run in context.plan if run.imported and run.role == "confirm" and run not in judged]
+    if others:
+        listed = ", ".join(f"{run.name} ({run.model}, {run.spec.steps:,} steps)" for run in others)
+        yield f"not judged, of another model or length: {listed}"
 
 
 def import_remedy(context: Context, answer: Recommendation | None) -> str:
@@ -188,8 +202,10 @@ def compare(
     judged = outcome(question, recommendation, rows)
     before = next(row.before for row in rows if row.corpus == judged.corpus)
     others = [*_other_run(context, runs[0], recommendation), *_not_counted(context, runs, judged, before)]
+    others += [f"N{line[1:]}." for line in _not_judged(context, runs)]
     judged = replace(judged, sentence=" ".join([judged.sentence, *others]))
-    confirmation = Confirmation(0.9, rows, judged, known, recommendation.identity)
+    losses = last_losses(points, [run.name for run in runs])
+    confirmation = Confirmation(0.9, rows, judged, known, recommendation.identity, losses)
     confirmation.write(study)
     return confirmation
 

@@ -346,7 +346,7 @@ class LawGoal(Goal):
             yield f"confirmation runs at {', '.join(mixed)} {domain}: {beside}"
 
     def imported_runs(self, context: Context) -> list[PlannedRun]:
-        return imported_runs(context, self.answer(context))
+        return imported_runs(context, self.answer(context), self.chooses_run)
 
     def confirm(self, context: Context, runs: list[PlannedRun]) -> Confirmation:
         collect(context.study, context.question.corpora.general)

@@ -132,10 +132,6 @@ class Evidence:
         return read_if_there(Recommendation, self.study)
 
     @cached_property
-    def _any_confirmation(self) -> Confirmation | None:
-        return read_if_there(Confirmation, self.study)
-
-    @cached_property
     def confirmations(self) -> list[ConfirmationRow]:
         """Rows of confirmation.json, where it is of this answer."""
         rows = self.confirmation.confirmations if self.confirmation else []
@@ -144,7 +140,7 @@ class Evidence:
     @cached_property
     def confirmation(self) -> Confirmation | None:
         """Content of confirmation.json, where it is of this answer."""
-        made, answer = self._any_confirmation, self.recommendation
+        made, answer = self.context.confirmation, self.recommendation
         return made if made and answer and made.is_of(answer, self.domain) else None
 
     @property
@@ -182,7 +178,7 @@ class Evidence:
             lines.append("There is no recommendation yet: run cptlaw recommend.")
         elif self.recommendation is None:
             lines.append("The recommendation is of another question: run cptlaw recommend again.")
-        if self._any_confirmation is None:
+        if self.context.confirmation is None:
             lines.append(f"The answer is not confirmed yet: {confirm_remedy(self.context)}.")
         elif self.confirmation is None and self.recommendation is not None:
             again = confirm_remedy(self.context, again=True)

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import exp, log
 from pathlib import Path
 
@@ -15,12 +15,8 @@ import pandas as pd
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.goals.registry import question_of_study
-from pipeline.study.artifacts import Confirmation, Recommendation
-from pipeline.study.collect import read_points
 from pipeline.study.folder import Study
-from pipeline.study.number_format import percent
-from tests.pipeline.cli.trainer_logs import BEFORE, FACTS, LOSS_BEFORE, STEPS, facts_file, losses, trainer_state
+from tests.pipeline.cli.trainer_logs import BEFORE, STEPS, fitted_study, losses, trainer_state
 from tests.pipeline.small import refused, wait_until
 from training.schedule import Piece, learning_rates
 
@@ -29,15 +25,7 @@ RATIO = 0.45
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, no_profiles) -> Study:
-    """A fitted study of four runs of 40 steps, whose general loss may rise by 1.5%."""
-    folder = tmp_path_factory.mktemp("made")
-    states = {ratio: trainer_state(folder / f"r{ratio}", ratio) for ratio in (0.0, 0.3, 0.6, 0.9)}
-    words = [f"studies={folder / 'studies'}", "name=made", *FACTS, "goal.tolerance=0.015", "law=transfer-open"]
-    assert run(["import", *map(str, states.values()), *words, facts_file(folder, states)]) == 0
-    study = Study(folder / "studies" / "made")
-    for verb in ("fit", "recommend"):
-        assert run([verb, str(study.folder), "bootstrap=2"]) == 0
-    return study
+    return fitted_study(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
@@ -321,80 +309,3 @@ def test_a_run_outside_from_its_first_loss_on_may_be_another(study: Study, tmp_p
 def test_names_that_are_lacking_are_asked_for(study: Study, capsys) -> None:
     assert "1 names; allowed: a study folder and a log" in refused(["follow", str(study.folder)], capsys, 2)
     assert "nowhere.json: does not exist" in refused(["follow", str(study.folder), "nowhere.json"], capsys, 3)
-
-
-def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -> None:
-    def imported(*logs: Path, given: Sequence[str]) -> pd.DataFrame:
-        words = [f"studies={tmp_path}", "name=made", *FACTS, *LOSS_BEFORE, *given]
-        assert run(["import", *map(str, logs), *words]) == 0
-        return read_points(study)
-
-    files = [study.folder / f"fits/{corpus}-transfer-open.json" for corpus in BEFORE]
-    fits = [json.loads(file.read_text()) for file in files]
-    assert fits[0]["params"]["C2"] == fits[1]["params"]["C2"], "what a high rate costs is the same on both"
-    answer = Recommendation.read(study)
-    assert (answer.target.steps, answer.target.N) == (40, 0.1)
-    assert answer.predicted["domain"].loss == pytest.approx(
-        losses((answer.mixture or {})["domain"], 40)["domain"], rel=0.02
-    )
-    assert run(["recommend", str(study.folder)]) == 0
-    said, ratio = capsys.readouterr().out, (answer.mixture or {})["domain"]
-    assert "import more runs" in said
-    remedy = (
-        f"train the recommended run (domain_ratio={ratio:.3f}, 40 steps), which cptlaw export {study.folder} writes"
-    )
-    assert f"next: cptlaw export {study.folder} format=trl" in said
-    facts = f"runs=FACTS.yaml domain_ratio={ratio:.3f} role=confirm"
-    assert f"then: {remedy}, then cptlaw import LOG name=made studies={tmp_path} {facts}" in said
-    assert f"no run to confirm with; {remedy}" in refused(["confirm", str(study.folder)], capsys, 3)
-
-    error = refused(["confirm", str(study.folder), "goal.tolerance=0.5"], capsys, 3)
-    assert "answers goal.tolerance=0.015, but goal.tolerance=0.5 is asked; give goal.tolerance=0.015 to have" in error
-    assert error.endswith(f"or run cptlaw recommend {study.folder} goal.tolerance=0.5 before")
-
-    export = ["export", str(study.folder), "format=trl"]
-    assert "whose steps have 2,048 tokens; give it and the sequences" in refused(export, capsys, 2)
-    assert run([*export, "sequence_length=256", "target.global_batch=8"]) == 0
-    said = capsys.readouterr()
-    assert "max_length: 256" in said.out
-    assert re.findall("data_files: (.*)", said.out) == ["general", "domain"]
-    assert "optimizer and precision of the imported runs" in said.err
-    assert f"; cptlaw follow {study.folder} LOG compares its log, cptlaw import LOG name=made" in said.err
-
-    near, other = (trainer_state(tmp_path / f"own-{ratio}", ratio) for ratio in (0.65, 0.8))
-    (tmp_path / "own.yaml").write_text(
-        f"{{role: confirm, runs: {{{other}: {{domain_ratio: 0.8}}, {near}: {{domain_ratio: 0.65}}}}}}"
-    )
-    points = imported(other, near, given=[f"runs={tmp_path / 'own.yaml'}"])
-    assert points.groupby("role")["run"].nunique().to_dict() == {"confirm": 2, "fit": 4}
-    assert question_of_study(study.folder, []).mixture.domain_ratio == [0.0, 0.3, 0.6, 0.9]
-    assert run(["confirm", str(study.folder)]) == 0
-    assert "next: cptlaw report" in capsys.readouterr().out
-    made = Confirmation.read(study)
-    assert f"This run is at 65% domain, 40 steps, the answer is {percent(ratio)} domain, 40 steps: {remedy}" in (
-        made.outcome.sentence
-    )
-    assert not re.search(r"confirm\.(seeds|around)", made.outcome.sentence)
-    assert run(["report", str(study.folder)]) == 0
-    assert f"next: cptlaw export {study.folder}" in capsys.readouterr().out, "not confirm again"
-    assert f"The confirmation runs are of another domain ratio or question: {remedy}" in (
-        (study.folder / "report.html").read_text()
-    )
-    rows = made.confirmations
-    measured = {(row.domain_ratio, row.corpus): row.measured for row in rows}
-    wanted = {(r, corpus): loss for r in (0.65, 0.8) for corpus, loss in losses(r, 40).items()}
-    assert measured == pytest.approx(wanted, rel=1e-12)
-    assert rows[0].domain_ratio == 0.65, "the one nearest to the answer is judged"
-    assert all(abs(row.relative_error) < 0.01 for row in rows)
-
-    exact = trainer_state(tmp_path / "exact", ratio)
-    imported(exact, given=[f"domain_ratio={ratio:.3f}", "role=confirm"])  # As it was printed.
-    for verb in ("confirm", "report"):
-        assert run([verb, str(study.folder)]) == 0
-    said = capsys.readouterr().out
-    assert "then: train" not in said
-    assert "This run is at" not in said
-
-    slow = trainer_state(tmp_path / "slow", 0.65, peak=1e-4)
-    imported(slow, given=["domain_ratio=0.65", "role=confirm", "peak=1e-4"])
-    assert "peak 0.0001, recommended 0.0002" in refused(["confirm", str(study.folder)], capsys, 3)

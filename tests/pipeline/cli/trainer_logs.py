@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.cli.main import run
+from pipeline.study.folder import Study
 from training.schedule import Piece, learning_rates
 
 STEPS = (10, 20, 30, 40)
@@ -37,3 +39,14 @@ def facts_file(tmp_path: Path, states: Mapping[float, Path]) -> str:
     lines = "".join(f"  {path}: {{domain_ratio: {ratio}}}\n" for ratio, path in states.items())
     (tmp_path / "facts.yaml").write_text(f"loss_before: {json.dumps(BEFORE)}\nruns:\n{lines}")
     return f"runs={tmp_path / 'facts.yaml'}"
+
+
+def fitted_study(folder: Path) -> Study:
+    """A fitted study of four runs of 40 steps, whose general loss may rise by 1.5%."""
+    states = {ratio: trainer_state(folder / f"r{ratio}", ratio) for ratio in (0.0, 0.3, 0.6, 0.9)}
+    words = [f"studies={folder / 'studies'}", "name=made", *FACTS, "goal.tolerance=0.015", "law=transfer-open"]
+    assert run(["import", *map(str, states.values()), *words, facts_file(folder, states)]) == 0
+    study = Study(folder / "studies" / "made")
+    for verb in ("fit", "recommend"):
+        assert run([verb, str(study.folder), "bootstrap=2"]) == 0
+    return study
