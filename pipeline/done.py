@@ -7,6 +7,7 @@ from pathlib import Path
 from pipeline.goals.active.history import awaits_round
 from pipeline.goals.ratio.confirm import import_remedy
 from pipeline.goals.registry import goal_of
+from pipeline.plan.runs import by_domain
 from pipeline.question.design import is_active
 from pipeline.study.artifacts import Confirmation, Export, Recommendation, read_if_there
 from pipeline.study.collect import read_points
@@ -59,6 +60,14 @@ def is_answer_confirmed(context: Context) -> bool:
         return confirmed
     made = context.confirmation
     return made is not None and made.is_of(Recommendation.read(study), question.corpora.domain)
+
+
+def needs_no_job(context: Context) -> bool:
+    """Whether no job need go on with a study whose runs are done: each answer is confirmed, or its run is followed."""
+    if context.question.goal_kind.many_domains:
+        return is_answer_confirmed(context)
+    answers = map(context.asking, by_domain(context.question))
+    return all(is_answered(answer) and is_answer_confirmed(answer) for answer in answers)
 
 
 def open_runs(context: Context) -> list[PlannedRun]:

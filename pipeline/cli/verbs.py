@@ -18,7 +18,7 @@ from pipeline.cli.json_output import described_runs, json_of
 from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import EXPORT, HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys, text_keys
-from pipeline.done import confirming_import, exported, has_trained, is_answered, open_runs
+from pipeline.done import confirming_import, exported, has_trained, is_answered, needs_no_job, open_runs
 from pipeline.goals.planning import planned_now, refused_by_plan
 from pipeline.goals.registry import goal_of, question_of_study, read_question
 from pipeline.launch.downstream import evaluate_tasks, task_table
@@ -44,7 +44,7 @@ from pipeline.steps import (
 )
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import IMPORTED, Study, StudyError, import_words, keep_overrides, study_of
-from pipeline.study.status import is_confirmed, is_followed, status_table, statuses
+from pipeline.study.status import is_followed, status_table, statuses
 from training.corpora.documents import CorpusError
 from training.run import Exit
 from training.spec import SpecError
@@ -148,7 +148,7 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
 def _leaves_nothing(verb: str, context: Context) -> bool:
     """Whether the jobs that a dry run of a verb prints are none, since all runs are done, and confirmed."""
     study, plan = context.study, context.plan
-    if verb != "train" or not (plan and is_confirmed(study, plan)):
+    if verb != "train" or not (plan and needs_no_job(context)):
         return False
     return all(study.state(run) == "done" for run in [*plan, *planned_now(context)])
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,10 +13,11 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.done import not_collected
-from pipeline.goals.registry import question_of_study
+from pipeline.goals.registry import goal_of, question_of_study
 from pipeline.goals.weights.artifacts import WeightsConfirmation
 from pipeline.launch.slurm.client import Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import read_jobs
+from pipeline.plan.write import add_to_plan
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.small import CPTLAW, refused, wait_until, worker, write_losses
@@ -305,19 +307,57 @@ def test_the_stages_of_a_search_for_weights_follow_each_other(words, study, slur
     assert {"ddo", "uniform"} <= {row.method for row in WeightsConfirmation.read(study).methods}
 
 
-def test_what_is_compared_counts_points_and_asks_no_clock(words, study, slurm, capsys) -> None:
-    assert run(["plan", *words]) == 0
-    plan = study.read_plan()
-    for planned in plan:
-        write_losses(study, planned, [(0, "general", 4.0), (planned.spec.steps, "general", 3.0)])
-    confirmation = study.folder / "confirmation.json"
-    for date, points, submitted in ((1, 2 * len(plan), False), (2_000_000_000, 2 * len(plan) - 2, True)):
-        confirmation.write_text(json.dumps({"schema": 1, "points": points}))
-        os.utime(confirmation, (date, date))
+def _end(study: Study, runs: Iterable[PlannedRun]) -> None:
+    """Let runs have ended with losses that depend on their ratio."""
+    for planned in runs:
+        ratio = float(Fraction(planned.spec.mixture.get("domain", "0")))
+        shift = {"general": 0.3 * ratio, "domain": -ratio}
+        ends = [(at, name, 4 + by * at / 48) for at in (0, 6, 12, planned.spec.steps) for name, by in shift.items()]
+        write_losses(study, planned, ends)
+
+
+def _answer(study: Study) -> None:
+    for verb in ("collect", "fit", "recommend"):
+        assert run([verb, str(study.folder)]) == 0
+
+
+def _confirm(study: Study) -> None:
+    context = Context(question_of_study(study.folder, []), study)
+    runs = goal_of(context.question).confirmation_runs(context)
+    add_to_plan(study, runs)
+    _end(study, runs)
+    goal_of(context.question).confirm(context.fresh(), runs)
+
+
+def test_no_job_follows_an_answer_that_is_confirmed_or_followed(words, study, slurm, capsys) -> None:
+    def submitted(*more: str) -> bool:
+        """Whether train submits a job, and only that which continues; it is gone then."""
+        before = len(slurm.jobs())
         capsys.readouterr()
-        assert run(["train", *words]) == 0
-        assert ("done and confirmed" not in capsys.readouterr().out) == submitted
-        assert len(slurm.jobs()) == submitted
+        assert run(["train", *words, *more]) == 0
+        new, done = read_jobs(study)[before:], "runs of the plan are done" in capsys.readouterr().out
+        for job in new:
+            slurm.change(job.number or "", "GONE", "")
+        assert [job.kind for job in new] == ["continue"] * (not done)
+        return not done
+
+    assert run(["plan", *words]) == 0
+    _end(study, study.read_plan())
+    large = "large.tokens=1"
+    assert submitted(large), "it answers"
+    _answer(study)
+    assert not submitted(large)
+    assert submitted(), "it confirms"
+    _confirm(study)
+    confirmation = study.folder / "confirmation.json"
+    content = json.loads(confirmation.read_text())
+    # By the number of points, whatever the clock was.
+    for date, points in ((1, content["points"]), (2_000_000_000, content["points"] - 2)):
+        confirmation.write_text(json.dumps(content | {"points": points}))
+        os.utime(confirmation, (date, date))
+        assert submitted() == (points != content["points"])
+    confirmation.write_text(json.dumps(content))
+    assert submitted("goal.tolerance=0.4"), "the answer is to another question"
 
 
 def test_without_slurm(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -373,14 +413,14 @@ def test_a_dry_run_has_the_notes_of_a_plan_and_its_next_command(words, study, sl
 
 def test_a_dry_run_of_what_is_done_says_so_and_what_is_next(words, study, slurm, capsys) -> None:
     assert run(["plan", *words]) == 0
+    _end(study, study.read_plan())
+    _answer(study)
+    _confirm(study)
     plan = study.read_plan()
-    for planned in plan:
-        write_losses(study, planned, [(0, "general", 4.0), (planned.spec.steps, "general", 3.0)])
-    (study.folder / "confirmation.json").write_text(json.dumps({"schema": 1, "points": 2 * len(plan)}))
     capsys.readouterr()
     assert run(["train", str(study.folder), "launcher.slurm.gpus=2", "dry_run=true"]) == 0
     done = f"all {len(plan)} runs of the plan are done and confirmed; cptlaw report shows the result"
-    assert capsys.readouterr().out.splitlines() == [done, f"next: cptlaw collect {study.folder}"]
+    assert capsys.readouterr().out.splitlines() == [done, f"next: cptlaw report {study.folder}"]
     # Other runs are open.
     assert run(["train", str(study.folder), "seed=5", "dry_run=true"]) == 0
     out = capsys.readouterr().out

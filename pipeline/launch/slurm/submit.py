@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.done import needs_no_job
 from pipeline.launch.slurm.arrays import dependency, submit_runs
 from pipeline.launch.slurm.client import SchedulerError
 from pipeline.launch.slurm.jobs import DryRun, Job, Submission, read_jobs, submitting, write_jobs
@@ -26,7 +27,7 @@ from pipeline.plan.prepared_corpora import begin_corpora
 from pipeline.question.data import data_folder
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, question_yaml
-from pipeline.study.status import is_confirmed, print_failed
+from pipeline.study.status import is_followed, print_failed
 from training.durable import write_whole
 from training.run import Exit
 
@@ -82,7 +83,8 @@ def _code_of(context: Context, failed: Sequence[PlannedRun], submission: Submiss
     if not (submission.new or failed):
         numbers = ", ".join(job.number or "" for job in submission.alive)
         line = f"nothing to submit: jobs {numbers} run or wait; cptlaw status shows why"
-        done = f"all {len(context.plan)} runs of the plan are done and confirmed; cptlaw report shows the result"
+        answered = "answered" if is_followed(context.study, context.question) else "confirmed"
+        done = f"all {len(context.plan)} runs of the plan are done and {answered}; cptlaw report shows the result"
         console.print(line if numbers else done)
     print_failed(context.study, failed, console)
     return Exit.CRASH if failed else Exit.DONE
@@ -114,7 +116,7 @@ def _send_all(context: Context, plan: Sequence[PlannedRun], submission: Submissi
     needed = {number for number, _ in tasks.values()}
     if any(needed <= {*re.findall(r"\d+", job.after)} for job in waiting):
         return []
-    if not tasks and (behind or is_confirmed(study, plan)):
+    if not tasks and (behind or needs_no_job(context)):
         return []
     # One that waits for fewer runs than are queued now would start too early. One that runs goes on before.
     submission.cancel(waiting)
