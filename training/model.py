@@ -113,16 +113,18 @@ def build_model(
             values, which take neither time nor memory before they are set.
 
     Raises:
-        SpecError: transformers has no such model_type, field, or head for it.
+        SpecError: transformers has no such model_type, field, or head for it, or its losses are random.
     """
     fields = dict(model)
+    if problem := random_problem(fields.get("model_type")):
+        raise SpecError(f"model: {problem}")
     try:
         config = AutoConfig.for_model(fields.pop("model_type", ""), **fields)
     except (ValueError, TypeError) as error:
         raise SpecError(f"model: {str(error).splitlines()[0]}") from None
     for name, value in config.to_dict().items():
-        if "drop" in name and isinstance(value, float):
-            # Dropout would make the loss random; GPT-2 and BERT have 0.1 by default.
+        if ("drop" in name or "jitter" in name) and isinstance(value, float):
+            # Dropout would make the loss random; GPT-2 and BERT have 0.1 by default. So would noise of routers.
             setattr(config, name, 0.0)
     if seed is not None:
         torch.manual_seed(seed)
@@ -198,6 +200,8 @@ def _check_directory(path: Path) -> list[Path]:
             loaded: Any = AutoModelForCausalLM.from_pretrained(path, device_map="meta", **_GIVEN, **REPORTED)
     except Exception as error:  # what transformers raises here differs from version to version
         raise SpecError(f"{path}: {loading_error(error)}") from None
+    if problem := random_problem(loaded[0].config.model_type):
+        raise SpecError(f"{path}: {problem}")
     if problem := weights_problem(loaded[1]):
         raise SpecError(f"{path}: {problem}; save or download the model again, with its config.json")
     return weights
@@ -289,6 +293,13 @@ def documents_problem(model_type: str) -> str:
     if not getattr(kind, "_is_stateful", False) and model_type not in _WITHOUT_DOCUMENTS:
         return ""
     return f"boundaries: 'documents' with model_type {model_type}, which sees the documents before; allowed: none"
+
+
+def random_problem(model_type: str | None) -> str:
+    """Why a run of a model of a type cannot be repeated; empty: it can."""
+    if model_type != "phimoe":
+        return ""
+    return "model_type phimoe draws experts at random while it is trained, so that no run repeats; give another model"
 
 
 def kept_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -169,9 +169,18 @@ def test_a_model_that_sees_later_tokens_is_no_causal_one():
     assert [is_encoder(name) for name in ("roberta", "xlm", "llama", "gemma3", "bart")] == [True, True] + [False] * 3
 
 
-def test_no_model_drops_at_random():
+def test_no_model_drops_at_random(tmp_path):
     model = build_model(GPT2, "eager", seed=0)
     assert all(module.p == 0 for module in model.modules() if isinstance(module, torch.nn.Dropout))
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    model = build_model(TINY | experts | {"model_type": "mixtral", "router_jitter_noise": 0.5}, "eager", seed=0)
+    tokens = torch.randint(0, 64, (3, 9))
+    assert torch.equal(sequence_losses(model, tokens, "fp32"), sequence_losses(model, tokens, "fp32"))
+    with pytest.raises(SpecError, match="model: model_type phimoe draws experts at random while it is trained, so"):
+        build_model(TINY | experts | {"model_type": "phimoe"}, "eager", seed=0)
+    folder = _changed(tmp_path, lambda weights: None, model_type="phimoe")
+    with pytest.raises(SpecError, match=f"^{re.escape(str(folder))}: model_type phimoe draws experts at random"):
+        read_model_directory(folder)
 
 
 def _changed(folder: Path, change: Callable[[dict[str, torch.Tensor]], object], **config: object) -> Path:
