@@ -1,5 +1,6 @@
 """cptlaw fit points=FILE: fit laws to any table of validation losses, without a study."""
 
+import functools
 import math
 import re
 import sys
@@ -15,14 +16,14 @@ from omegaconf import MISSING, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from fitting import LAWS, Fit, PointsError, advise, compare, fit, try_out
+from fitting import LAWS, Fit, PointsError, advise, compare, fit, problems, try_out
 from fitting.cross_validation import SPLITS
 from fitting.law_selection import error_percent, own_options
+from fitting.laws import UNKNOWN
 from fitting.parallel import over_cores
 from fitting.points import law_named
 from fitting.schedule import LAMBDA
 from pipeline.cli.points_file import (
-    all_problems,
     assumptions,
     by_corpus,
     perplexity_question,
@@ -105,7 +106,7 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
     notes, rows = [*notes, *rates], len(table)
     table = thinned(table, settings.every)
     parts = by_corpus(table, settings.corpus)
-    lines = all_problems(parts, settings.law, settings.fix, settings.unknown)
+    lines = _all_problems(parts, settings.law, settings.fix, settings.unknown)
     if lines := [*lines, *(_one_file(parts) if settings.out else ())]:
         raise ConfigError(lines)
     fitted = f", {len(table)} of them fitted" if len(table) < rows else ""
@@ -316,3 +317,33 @@ def selection_table(chosen: pd.DataFrame, by: list[str], corpus: str) -> Table:
             f"held out: {split}", *("" if pd.isna(error) else error_percent(error) for error in chosen[split])
         )
     return table
+
+
+def _all_problems(
+    parts: Mapping[str, pd.DataFrame], laws: Iterable[str], fix: Mapping[str, float], unknown: list[str]
+) -> list[str]:
+    """A line for each reason why a law cannot be fitted, with the laws and corpora concerned if not all."""
+    laws, whose, suited = list(laws), {}, functools.cache(lambda corpus: _suited(parts[corpus]))
+    for corpus, points in parts.items():
+        try:
+            own_options(points, laws, {"fix": fix, "unknown": unknown})
+        except PointsError as error:
+            whose.setdefault(str(error), []).extend(laws)
+        for law in laws:
+            of_law = f"{law} on {corpus}" if corpus else law
+            for line in problems(points, law, fix=fix, unknown=unknown):
+                hint = ""
+                if line.startswith("missing column"):
+                    others = f", or fit {', '.join(names)}" if (names := suited(corpus)) else ""
+                    lacking = [one for one in UNKNOWN if one in LAWS[law].columns and one not in (*points, *unknown)]
+                    asked = f", fit one number for all with unknown=[{','.join(lacking)}]" * bool(lacking)
+                    hint = f"; name it with columns={asked}{others}"
+                hint += " Perplexities: columns='{loss: log COLUMN}'" * line.startswith("loss = ")
+                whose.setdefault(line + hint, []).append(of_law)
+    everyone = len(laws) * len(parts)
+    return [line if len(named) == everyone else f"{', '.join(named)}: {line}" for line, named in whose.items()]
+
+
+def _suited(points: pd.DataFrame) -> list[str]:
+    """The laws that points have the columns of, but for those that read a whole schedule."""
+    return [name for name, law in LAWS.items() if not law.whole_schedule and not problems(points, name)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import codecs
-import functools
+import csv
+import io
 import itertools
 import json
 import operator
@@ -17,9 +18,7 @@ import numpy as np
 import pandas as pd
 import pyarrow
 
-from fitting import LAWS, PointsError, Schedule, problems, with_areas
-from fitting.law_selection import own_options
-from fitting.laws import UNKNOWN
+from fitting import LAWS, Schedule, with_areas
 from fitting.points import mixture_columns
 from pipeline.question.messages import ConfigError, StudyError
 from training.durable import FileError, regular
@@ -95,7 +94,15 @@ def _csv(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
         table[name] = text[name].map(_stripped, na_action="ignore")
     for name in table.columns.intersection([*losses]):
         table[name] = _with_nan(table[name], text[name].str.fullmatch(r"(?i)\s*[-+]?nan\s*"))
-    return table.set_axis(table.index + 2 + how["skiprows"])
+    with _opened(path) as file:
+        text = io.StringIO(file.read().decode(encoding), newline="")
+    after = itertools.islice(text, how["skiprows"], None)
+    records = csv.reader(after, delimiter=sep, skipinitialspace=how["skipinitialspace"])
+    ends = [(0, [""]), *((records.line_num, cells) for cells in records)]
+    # A cell may hold lines, and pandas leaves out blank ones.
+    starts = [last + 1 for (last, _), (_, cells) in itertools.pairwise(ends) if "".join(cells).strip() or cells[1:]]
+    rows = starts[1:] if len(starts) == len(table) + 1 else table.index + 2
+    return table.set_axis(np.array(rows) + how["skiprows"])
 
 
 def _refuse_points(name: str, steps: pd.Series) -> None:
@@ -119,12 +126,13 @@ def _with_commas(column: pd.Series) -> list[str]:
 def _jsonl(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
     with _opened(path) as file:
         table = pd.read_json(file, lines=True, dtype=dict.fromkeys(names, object))
+    with _opened(path) as file:
+        lines = {number: line for number, line in enumerate(file.read().splitlines(), start=1) if line.strip()}
     if len(own := table.columns.intersection([*losses])):
-        with _opened(path) as file:
-            rows = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+        rows = [*map(json.loads, lines.values())]
         for name in own:
             table[name] = _with_nan(table[name], pd.Series([row.get(name) != row.get(name) for row in rows]))
-    return table.set_axis(table.index + 1)
+    return table.set_axis([*lines])
 
 
 def _with_nan(column: pd.Series, is_nan: pd.Series) -> pd.Series:
@@ -290,36 +298,6 @@ def by_corpus(points: pd.DataFrame, corpus: str | None) -> dict[str, pd.DataFram
     if corpus is not None and corpus not in names:
         raise ConfigError([f"corpus: {corpus!r} is not in the file; allowed: {', '.join(names)}"])
     return {name: points[points["corpus"].astype(str) == name] for name in ([corpus] if corpus else names)}
-
-
-def all_problems(
-    parts: Mapping[str, pd.DataFrame], laws: Iterable[str], fix: Mapping[str, float], unknown: list[str]
-) -> list[str]:
-    """A line for each reason why a law cannot be fitted, with the laws and corpora concerned if not all."""
-    laws, whose, suited = list(laws), {}, functools.cache(lambda corpus: _suited(parts[corpus]))
-    for corpus, points in parts.items():
-        try:
-            own_options(points, laws, {"fix": fix, "unknown": unknown})
-        except PointsError as error:
-            whose.setdefault(str(error), []).extend(laws)
-        for law in laws:
-            of_law = f"{law} on {corpus}" if corpus else law
-            for line in problems(points, law, fix=fix, unknown=unknown):
-                hint = ""
-                if line.startswith("missing column"):
-                    others = f", or fit {', '.join(names)}" if (names := suited(corpus)) else ""
-                    lacking = [one for one in UNKNOWN if one in LAWS[law].columns and one not in (*points, *unknown)]
-                    asked = f", fit one number for all with unknown=[{','.join(lacking)}]" * bool(lacking)
-                    hint = f"; name it with columns={asked}{others}"
-                hint += " Perplexities: columns='{loss: log COLUMN}'" * line.startswith("loss = ")
-                whose.setdefault(line + hint, []).append(of_law)
-    everyone = len(laws) * len(parts)
-    return [line if len(named) == everyone else f"{', '.join(named)}: {line}" for line, named in whose.items()]
-
-
-def _suited(points: pd.DataFrame) -> list[str]:
-    """The laws that points have the columns of, but for those that read a whole schedule."""
-    return [name for name, law in LAWS.items() if not law.whole_schedule and not problems(points, name)]
 
 
 def assumptions(

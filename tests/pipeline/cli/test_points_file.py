@@ -33,6 +33,20 @@ def test_commas_in_numbers(lines: str, expected: dict[str, list[Any]], tmp_path:
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "rows"),
+    [
+        ("t.csv", "# of May\nr,loss\n\n0.5,2\n  \n0.6,3\n", [4, 6]),
+        ("t.csv", '\nr,note,loss\n0.5,"two\n\nlines",2\n0.6,x,3\n', [3, 6]),
+        ("t.tsv", 'r\tloss\r\n\r\n0.5\t2\r\n0.6\t"3"\r\n', [3, 4]),
+        ("t.jsonl", '{"loss": 2}\n\n{"loss": NaN}\n', [1, 3]),
+    ],
+)
+def test_rows_are_named_by_their_line(name: str, text: str, rows: list[int], tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(text.encode())
+    assert read_table(tmp_path / name, {}, ["loss"]).index.tolist() == rows
+
+
+@pytest.mark.parametrize(
     ("lines", "said"),
     [
         ("loss;D\n2,715;1", "2,715 may be 2.715 or 2715: remove the comma"),
