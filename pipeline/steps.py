@@ -208,7 +208,7 @@ def confirm(context: Context, console: Console) -> Exit:
         runs = goal.imported_runs(context)
     else:
         if late := [run for run in not_collected(context) if study.state(run) == "done"]:
-            again = ", ".join(f"cptlaw {name} {study.folder}" for name in ("collect", "fit", "recommend"))
+            again = ", ".join(f"cptlaw {name} {study.word}" for name in ("collect", "fit", "recommend"))
             count = f"{len(late)} of the runs for the fit, like {late[0].name}"
             raise StudyError(f"{study.folder}: {count}, ended since cptlaw collect; run {again} first")
         # Without machine.json in that of the plan: another would ask for another pre-training.

@@ -1,6 +1,7 @@
 """Names at the top, sizes of files and functions, and imports without circles."""
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -59,3 +60,9 @@ def _code_lines(function: ast.FunctionDef) -> int:
     """Lines of a function's body without its docstring."""
     body = function.body[1:] if ast.get_docstring(function) else function.body
     return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_commands_in_messages_quote_the_study_folder() -> None:
+    named = re.compile(r"cptlaw [a-z {}]+ \{(?!here|folder\}\[)[\w.]*folders?(\[0\])?\}")
+    lines = [f"{path.relative_to(ROOT)}: {line}" for path in FILES for line in path.read_text().splitlines()]
+    assert [line for line in lines if named.search(line)] == []

@@ -81,9 +81,10 @@ def run_words(
         return code
     question = question_of(verb, words)
     if question.model.path == IMPORTED and verb in _TRAINING:
-        folder = study_of(question).folder
+        study = study_of(question)
         add = f"{shlex.join(['cptlaw', *import_words(question)])} adds runs"
-        raise StudyError(f"{folder}: its runs were imported, {verb} cannot train more; {add}, cptlaw fit {folder} fits")
+        what = f"its runs were imported, {verb} cannot train more; {add}, cptlaw fit {study.word} fits"
+        raise StudyError(f"{study.folder}: {what}")
     asks = verb in _KEEPING or (verb == "refine" and question.goal_kind.design_question)
     # Without a study there is nothing to continue, and no words ask for the default question.
     is_new = verb == "continue" and not study_of(question).folder.is_dir()
@@ -124,7 +125,7 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
         elif code != Exit.DONE and verb == "recommend":
             command = ["report", folder]
         elif verb == "status" and (running := _running(context)):
-            progress = f"cptlaw train {folder} shows their progress, and ends when all runs are done"
+            progress = f"cptlaw train {context.study.word} shows their progress, and ends when all runs are done"
             console.print(f"running now: {running}; {progress}", highlight=False, soft_wrap=True)
         elif code == Exit.DONE and not _is_queued(verb, context):
             command = next_command(ended.get(verb, verb), context, ["export", folder, *EXPORT])
@@ -142,7 +143,7 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
     if command[0] == "export" and (line := confirming_import(context)):
         console.print(f"then: {line}", highlight=False, soft_wrap=True)
     elif command[0] == "export" and is_followed(context.study, question):
-        console.print(f"then: cptlaw follow {shlex.quote(folder)} LOG, the log of that run as it grows", soft_wrap=True)
+        console.print(f"then: cptlaw follow {context.study.word} LOG, the log of that run as it grows", soft_wrap=True)
 
 
 def _leaves_nothing(verb: str, context: Context) -> bool:

@@ -120,7 +120,7 @@ def refuse_other_points(study: Study, digest: str) -> None:
     """Raise StudyError where the fits read points of another digest than there are now; studies of old do not say."""
     path = study.folder / study.fitted(POINTS)
     if path.exists() and _of_last_fit(study)[:1] != [digest]:
-        raise StudyError(f"{path.parent}: fitted to other points than there are now; run cptlaw fit {study.folder}")
+        raise StudyError(f"{path.parent}: fitted to other points than there are now; run cptlaw fit {study.word}")
 
 
 def unfitted_laws(study: Study) -> set[str]:

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import os
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,11 @@ class Study:
     """Folder below it for what depends on the domain that is asked about; empty: the study has one domain."""
     goal: str = ""
     """Folder below that for the answer to a goal; empty: that of the trade-off, or of weights."""
+
+    @property
+    def word(self) -> str:
+        """The folder as a shell reads it in a command."""
+        return shlex.quote(str(self.folder))
 
     @property
     def runs(self) -> Path:

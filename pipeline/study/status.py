@@ -69,7 +69,7 @@ def print_failed(study: Study, runs: Sequence[PlannedRun], console: Console) -> 
     for run in runs[:10]:
         path, reason = study.runs / run.name / "FAILED", "the run that it starts from has failed"
         if path.exists():
-            remedy = f"cptlaw train {study.folder} retry_failed=true run={run.name} tries it again"
+            remedy = f"cptlaw train {study.word} retry_failed=true run={run.name} tries it again"
             reason = f"{read_text(path).strip()}; {remedy}"
         console.print(f"failed {run.name}: {reason}", highlight=False, markup=False, soft_wrap=True)
     if runs[10:]:

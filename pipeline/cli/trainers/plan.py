@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -317,7 +316,7 @@ def _given_mixture(context: Context, ratio: float, known: Conclusion) -> tuple[d
     """Mixture and facts of a run at a domain ratio that is not the study's answer."""
     general, domain = context.corpora
     given = f"{percent(ratio)} {domain} by domain_ratio={ratio}, not by the study, whose answer is: {known.headline}"
-    losses = f"cptlaw predict {shlex.quote(str(context.study.folder))} domain_ratio={ratio} has its predicted losses"
+    losses = f"cptlaw predict {context.study.word} domain_ratio={ratio} has its predicted losses"
     return {general: round(1 - ratio, 12), domain: ratio}, [given, losses, *_precision(context)]
 
 

@@ -108,7 +108,7 @@ def import_remedy(context: Context, answer: Recommendation | None) -> str:
             return ""
     place = f"domain_ratio={mixture[domain]:.3f}, {answer.target.steps:,} steps"
     bring = shlex.join(["cptlaw", *import_words(context.question, f"{mixture[domain]:.3f}"), "role=confirm"])
-    return f"train the recommended run ({place}), which cptlaw export {context.study.folder} writes, then {bring}"
+    return f"train the recommended run ({place}), which cptlaw export {context.study.word} writes, then {bring}"
 
 
 def ratios(question: Question, recommendation: Recommendation) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -165,8 +166,8 @@ class LawGoal(Goal):
         _refuse_other_runs(context)
         own = context.points[context.points["role"] == "fit"]
         if own.empty:
-            path, folder = context.study.folder / "points.parquet", context.study.folder
-            raise StudyError(f"{path}: no point of a run for the fit; run cptlaw train {folder}, then cptlaw collect")
+            path, word = context.study.folder / "points.parquet", context.study.word
+            raise StudyError(f"{path}: no point of a run for the fit; run cptlaw train {word}, then cptlaw collect")
         if later := len(own) - len(first_mixture(own)):
             log(
                 f"left out of every fit: {later} of {len(own)} points, measured after the mixture of their run had "
@@ -260,7 +261,7 @@ class LawGoal(Goal):
             yield f"{wide}: import more runs, best near this ratio and length"
             return
         if longer := studies_of_longer_runs(context.points, question):
-            of_them = f"cptlaw fit {context.study.folder} 'general_from=[{','.join(longer)}]'"
+            of_them = shlex.join(["cptlaw", "fit", str(context.study.folder), f"general_from=[{','.join(longer)}]"])
             yield f"longer runs of this model on other domains tell the loss on {question.corpora.general}: {of_them}"
         runs = ""
         # Which they are takes seconds to say.
@@ -268,7 +269,7 @@ class LawGoal(Goal):
             log("asking which runs would say where the optimum is")
             with contextlib.suppress(PointsError):
                 runs = most_telling(context)
-        line = f"{wide}: cptlaw refine {context.study.folder} trains what should narrow it most"
+        line = f"{wide}: cptlaw refine {context.study.word} trains what should narrow it most"
         yield f"{line}: {runs}" if runs else line
 
     def asked_otherwise(self, question: Question, answer: Recommendation) -> tuple[str, ...]:
@@ -311,16 +312,16 @@ class LawGoal(Goal):
             own, other = changed
             raise StudyError(
                 f"{path}: answers {own}, but {other} is asked; give {own} to have that answer, or run cptlaw recommend "
-                f"{study.folder} {other} before"
+                f"{study.word} {other} before"
             )
         averaged = list(dict.fromkeys(law for of_law in recommendation.weights.values() for law in of_law))
         if absent := [law for law in averaged if law not in question.law]:
             raise StudyError(
                 f"{path}: the average of {', '.join(averaged)} answers, but {', '.join(absent)} is not among the laws "
-                f"of this command; give law=[{','.join(averaged)}] to it, or run cptlaw recommend {study.folder} before"
+                f"of this command; give law=[{','.join(averaged)}] to it, or run cptlaw recommend {study.word} before"
             )
         if why := self.outdated(context, recommendation):
-            again = f"cptlaw fit {study.folder}, then cptlaw recommend {study.folder}"
+            again = f"cptlaw fit {study.word}, then cptlaw recommend {study.word}"
             raise StudyError(f"{path}: out of date: {why}; run {again}")
         if recommendation.mixture is None:
             why = recommendation.binding
@@ -379,9 +380,9 @@ def _weight_lines(context: Context) -> Iterator[str]:
 def _refuse_other_runs(context: Context) -> None:
     """Raise StudyError where a run of the points is no longer in the plan, so that its learning rates are not known."""
     if gone := _gone_runs(context):
-        folder = context.study.folder
+        folder, word = context.study.folder, context.study.word
         problem = f"{len(gone)} runs that are no longer in the plan, like {gone[0]}"
-        raise StudyError(f"{folder}/points.parquet: {problem}; run cptlaw train {folder}, then cptlaw collect {folder}")
+        raise StudyError(f"{folder}/points.parquet: {problem}; run cptlaw train {word}, then cptlaw collect {word}")
 
 
 def _gone_runs(context: Context) -> list[str]:

@@ -109,7 +109,7 @@ def _wait(process: subprocess.Popen[bytes], study: Study, seconds: float) -> Non
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         _end_group(process)
-        warn(f"wandb did not end within {seconds:g} s; copy the rest with cptlaw track sync {study.folder}")
+        warn(f"wandb did not end within {seconds:g} s; copy the rest with cptlaw track sync {study.word}")
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

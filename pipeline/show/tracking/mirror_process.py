@@ -41,7 +41,7 @@ def main() -> None:
         else:
             _track_job(study, tracking, *json.loads(of[0]))
     except Exception as error:
-        warn(f"{reason(error)}; copy the rest with cptlaw track sync {study.folder}")
+        warn(f"{reason(error)}; copy the rest with cptlaw track sync {study.word}")
         sys.exit(1)
 
 

@@ -147,7 +147,7 @@ def open_run(
             return begin("online", "allow")
         except Exception as error:
             unreachable = f"wandb is unreachable ({reason(error)}); {name} is kept offline"
-            warn(f"{unreachable}: cptlaw track sync {study.folder}")
+            warn(f"{unreachable}: cptlaw track sync {study.word}")
             mode = "offline"
     return begin(mode)
 

@@ -51,7 +51,7 @@ def sync(study: Study, question: Question, console: Console) -> Exit:
     # Runs are recorded offline by tracking.mode=offline, which the study keeps; to send them is what sync is for.
     mode = mode_of(replace(tracking, mode="auto")) if unsent else ""
     if unsent and mode != "online":
-        line(f"{len(unsent)} wandb runs are not uploaded: wandb login, then cptlaw track sync {study.folder}")
+        line(f"{len(unsent)} wandb runs are not uploaded: wandb login, then cptlaw track sync {study.word}")
     elif unsent:
         line(f"uploading {len(unsent)} runs to wandb")
         command = [sys.executable, "-m", "wandb", "sync", "--no-include-online", *map(str, unsent)]

@@ -1,5 +1,6 @@
 """Confirmation runs that were trained elsewhere: which of them are judged, and when their comparison is out of date."""
 
+import html
 import json
 import re
 import shutil
@@ -32,7 +33,7 @@ def made(tmp_path_factory, no_profiles) -> Study:
 
 @pytest.fixture
 def study(made: Study, tmp_path: Path) -> Study:
-    return Study(Path(shutil.copytree(made.folder, tmp_path / made.folder.name)))
+    return Study(Path(shutil.copytree(made.folder, tmp_path / "my studies" / made.folder.name)))
 
 
 def imported(study: Study, *logs: Path, given: Sequence[str]) -> pd.DataFrame:
@@ -42,6 +43,7 @@ def imported(study: Study, *logs: Path, given: Sequence[str]) -> pd.DataFrame:
 
 
 def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -> None:
+    quoted = f"'{study.folder}'"
     files = [study.folder / f"fits/{corpus}-transfer-open.json" for corpus in BEFORE]
     fits = [json.loads(file.read_text()) for file in files]
     assert fits[0]["params"]["C2"] == fits[1]["params"]["C2"], "what a high rate costs is the same on both"
@@ -53,17 +55,15 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     assert run(["recommend", str(study.folder)]) == 0
     said, ratio = capsys.readouterr().out, (answer.mixture or {})["domain"]
     assert "import more runs" in said
-    remedy = (
-        f"train the recommended run (domain_ratio={ratio:.3f}, 40 steps), which cptlaw export {study.folder} writes"
-    )
-    assert f"next: cptlaw export {study.folder} format=trl" in said
+    remedy = f"train the recommended run (domain_ratio={ratio:.3f}, 40 steps), which cptlaw export {quoted} writes"
+    assert f"next: cptlaw export {quoted} format=trl" in said
     facts = f"runs=FACTS.yaml domain_ratio={ratio:.3f} role=confirm"
-    assert f"then: {remedy}, then cptlaw import LOG name=made studies={tmp_path} {facts}" in said
+    assert f"then: {remedy}, then cptlaw import LOG name=made 'studies={study.folder.parent}' {facts}" in said
     assert f"no run to confirm with; {remedy}" in refused(["confirm", str(study.folder)], capsys, 3)
 
     error = refused(["confirm", str(study.folder), "goal.tolerance=0.5"], capsys, 3)
     assert "answers goal.tolerance=0.015, but goal.tolerance=0.5 is asked; give goal.tolerance=0.015 to have" in error
-    assert error.endswith(f"or run cptlaw recommend {study.folder} goal.tolerance=0.5 before")
+    assert error.endswith(f"or run cptlaw recommend {quoted} goal.tolerance=0.5 before")
 
     export = ["export", str(study.folder), "format=trl"]
     assert "whose steps have 2,048 tokens; give it and the sequences" in refused(export, capsys, 2)
@@ -72,7 +72,7 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     assert "max_length: 256" in said.out
     assert re.findall("data_files: (.*)", said.out) == ["general", "domain"]
     assert "optimizer and precision of the imported runs" in said.err
-    assert f"; cptlaw follow {study.folder} LOG compares its log, cptlaw import LOG name=made" in said.err
+    assert f"; cptlaw follow {quoted} LOG compares its log, cptlaw import LOG name=made" in said.err
 
     near, other = (trainer_state(tmp_path / f"own-{ratio}", ratio) for ratio in (0.65, 0.8))
     (tmp_path / "own.yaml").write_text(
@@ -89,9 +89,9 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     )
     assert not re.search(r"confirm\.(seeds|around)", made.outcome.sentence)
     assert run(["report", str(study.folder)]) == 0
-    assert f"next: cptlaw export {study.folder}" in capsys.readouterr().out, "not confirm again"
+    assert f"next: cptlaw export {quoted}" in capsys.readouterr().out, "not confirm again"
     assert f"The confirmation runs are of another domain ratio or question: {remedy}" in (
-        (study.folder / "report.html").read_text()
+        html.unescape((study.folder / "report.html").read_text())
     )
     rows = made.confirmations
     measured = {(row.domain_ratio, row.corpus): row.measured for row in rows}
