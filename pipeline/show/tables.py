@@ -250,4 +250,9 @@ def _with_known_total(values: Sequence[float | None]) -> list[float | None]:
 
 
 def _bytes(count: float) -> str:
-    return f"{count / 1e6:.0f} MB" if count < 1e9 else f"{count / 1e9:,.1f} GB"
+    """A size in MB or GB.
+
+    >>> _bytes(999_400_000), _bytes(999_936_000)
+    ('999 MB', '1.0 GB')
+    """
+    return f"{count / 1e6:.0f} MB" if round(count / 1e6) < 1000 else f"{count / 1e9:,.1f} GB"

@@ -96,7 +96,7 @@ def domain_curves(content: WeightsRecommendation) -> Figure | None:
     )
     panels = [_domain_panel(domain, designs, bounds) for domain in content.mixture]
     keys = [Key(f"base run of {quantity(design.tokens)} tokens", ink, "line") for design, ink in zip(designs, SCALES)]
-    keys += [Key("a run, one seed", GREY, "dot"), Key("optimum", GREY, "diamond")]
+    keys += [Key("a run, one seed", GREY, "dot"), Key("optimum; ◂: farther left", GREY, "diamond")]
     return Figure(keys, panels)
 
 
@@ -111,8 +111,11 @@ def _domain_panel(domain: str, designs: list[DesignFit], bounds: list[float]) ->
             ratios = [value / design.base_value for value in seed]
             traces.append(dots(factors, ratios, ink, 6, "circle", "%{y:.4f} at %{x:.3g} times its tokens"))
         best = design.weights[domain] / design.base[domain]
-        hover = f"optimum: {percent(design.weights[domain])}, %{{x:.3g}} times its tokens"
-        traces.append(dots([best], [(best + a) ** -b + c], ink, 10, "diamond", hover))
+        hover = f"optimum: {percent(design.weights[domain])}, {best:.3g} times its tokens"
+        # A logarithmic axis has no place for a weight of 0.
+        shown = max(best, min(factors) / 2)
+        symbol = "diamond" if shown == best else "triangle-left"
+        traces.append(dots([shown], [(shown + a) ** -b + c], ink, 10, symbol, hover))
     marked = designs[0].factors
     ticks = {"tickvals": marked, "ticktext": [f"{factor:.3g}" for factor in marked]}
     x = axis("times its tokens in the base run", type="log", **ticks)

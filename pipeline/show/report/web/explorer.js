@@ -9,7 +9,8 @@ const percent = thousandths => `${(thousandths / 10).toFixed(1)}%`;
 const tidy = value => String(Number(value.toPrecision(3)));
 const change = ratio => `${ratio < 0 ? "\u2212" : "+"}${tidy(100 * Math.abs(ratio))}%`;
 function quantity(count) {
-  const [size, unit] = [[1e12, " T"], [1e9, " B"], [1e6, " M"], [1e3, " k"]].find(([size]) => count >= size) ?? [1, ""];
+  const units = [[1e12, " T"], [1e9, " B"], [1e6, " M"], [1e3, " k"]];
+  const [size, unit] = units.find(([size]) => Number(tidy(count)) >= size) ?? [1, ""];
   return tidy(count / size) + unit;
 }
 

@@ -9,6 +9,7 @@ from pipeline.cli.trainers.plan import training_plan
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.question.schema import Question
 from pipeline.show.report.pages import write_pages
+from pipeline.show.report.weights_figures import domain_curves
 from pipeline.show.weights_tables import (
     comparison_items,
     comparison_tables,
@@ -70,6 +71,23 @@ def test_an_answer_that_measured_worse_is_not_the_headline(tmp_path: Path) -> No
     assert (plan.model, plan.steps, plan.peak) == ("MODEL", 720, question.pretrain.peak_learning_rate)
     assert plan.facts[0] == "weights by autoscale, for a run of qwen2-0.05m"
     assert plan.facts[2].startswith("confirmation: mean loss ")
+
+
+def test_an_optimum_of_no_weight_is_drawn_at_the_left_end(tmp_path: Path) -> None:
+    study, _ = whole_study(tmp_path)
+    content = WeightsRecommendation.read(study)
+    row = next(row for row in content.proposals if row.method == "autoscale")
+    domain, (first, *others) = next(iter(content.mixture)), row.details.designs
+    without = dataclasses.replace(first, weights=first.weights | {domain: 0.0})
+    details = dataclasses.replace(row.details, designs=[without, *others])
+    panel = next(
+        iter(domain_curves(dataclasses.replace(content, proposals=[dataclasses.replace(row, details=details)])).panels)
+    )
+    marks = [
+        mark for mark in panel.whole["data"] if mark["mode"] == "markers" and "optimum: 0%" in mark["hovertemplate"]
+    ]
+    assert [mark["marker"]["symbol"] for mark in marks] == ["triangle-left"]
+    assert 0 < marks[0]["x"][0] <= min(first.factors)
 
 
 def test_names_are_never_markup(path: Path) -> None:

@@ -13,6 +13,7 @@ from pipeline.goals.registry import goal_of
 from pipeline.show.conclusion import WIDEST
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
+from pipeline.study.number_format import quantity
 from tests.pipeline.show.report.page_scripts import FAINT, SET, TEXTS, marks_drawn, opened, touching
 from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, whole_page, whole_study
 
@@ -55,6 +56,12 @@ def shown(request, browser, path):
     """The page at one width, and what it said and asked for while it loaded."""
     with opened(browser, path, request.param) as page_and_logs:
         yield page_and_logs
+
+
+@desk
+def test_sliders_write_counts_as_the_tables_do(shown):
+    counts = [0, 12, 999.4, 999.6, 1000, 999_499, 999_936, 1_536_000, 7e9, 999_999_999_999]
+    assert shown[0].evaluate("counts => counts.map(quantity)", counts) == [*map(quantity, counts)]
 
 
 def test_every_figure_is_drawn(shown):
