@@ -148,19 +148,21 @@ def megatron(plan: TrainingPlan) -> Config:
         "adam-eps": plan.optimizer.epsilon,
         "clip-grad": plan.optimizer.clip,
         "seed": plan.seed,
+        "split": _SPLIT,
+        "eval-iters": 0,
     }
     blend = " ".join(f"{corpus.weight:.6g} {_tokenised(corpus)}" for corpus in plan.corpora)
     command = "python tools/preprocess_data.py --tokenizer-type HuggingFaceTokenizer --tokenizer-model"
     lines = [f"--{key} {value}" for key, value in given.items()] + [f"--data-path {blend}", "--finetune"]
     lines += ["--bf16"] * (plan.precision == "bf16")
-    missing += _tokenise_first(plan, command)
-    missing.append("load: Megatron's format; convert the Hugging Face directory first")
+    missing += [*_tokenise_first(plan, command), "load: Megatron's format; convert the Hugging Face directory first"]
     return "\n".join(lines) + "\n", missing
 
 
 def nemo(plan: TrainingPlan) -> Config:
     """YAML that overrides NeMo's megatron_gpt_config.yaml (megatron_gpt_pretraining.py)."""
     schedule, missing = plan.schedule, []
+    blend = [item for one in plan.corpora for item in (one.weight, _tokenised(one))]
     sched: Settings = {"warmup_steps": schedule.warmup, "min_lr": schedule.final * plan.peak}
     if schedule.decay == "cosine" and not plan.stable:
         sched = {"name": "CosineAnnealing", **sched, "constant_steps": 0}
@@ -175,13 +177,14 @@ def nemo(plan: TrainingPlan) -> Config:
             "precision": "bf16-mixed" if plan.precision == "bf16" else 32,
             "max_steps": plan.steps,
             "gradient_clip_val": plan.optimizer.clip,
+            "limit_val_batches": 0,
         },
         "model": {
             "micro_batch_size": plan.micro_batch,
             "global_batch_size": plan.global_batch,
             "encoder_seq_length": plan.sequence_length,
             "seed": plan.seed,
-            "data": {"data_prefix": [item for one in plan.corpora for item in (one.weight, _tokenised(one))]},
+            "data": {"data_prefix": blend, "splits_string": _SPLIT},
             "optim": {
                 "name": "fused_adam",
                 "lr": plan.peak,
@@ -193,10 +196,8 @@ def nemo(plan: TrainingPlan) -> Config:
         },
         "restore_from_path": f"{plan.model}.nemo",
     }
-    command = (
-        "python preprocess_data_for_megatron.py --tokenizer-library=huggingface --dataset-impl=mmap --tokenizer-type"
-    )
-    missing += _tokenise_first(plan, command)
+    kinds = "--tokenizer-library=huggingface --dataset-impl=mmap --tokenizer-type"
+    missing += _tokenise_first(plan, f"python preprocess_data_for_megatron.py {kinds}")
     missing.append("restore_from_path: NeMo's format; convert the Hugging Face directory first")
     return yaml.safe_dump(values, sort_keys=False), missing
 
@@ -211,8 +212,7 @@ def torchtitan(plan: TrainingPlan) -> Config:
     ratio = 0.0 if held else schedule.decay_steps / plan.steps if plan.stable else None
     sources, registered = "", ""
     for one in plan.corpora:
-        # It asks for names in lower case.
-        name = f"cptlaw-{one.name.lower()}"
+        name = f"cptlaw-{one.name.lower()}"  # It asks for lower case.
         sources += f"            HFDataSource(dataset={name!r}, dataset_path={one.text!r}, weight={one.weight:.6g}),\n"
         hub = {"name": one.source.subset, "split": one.source.split} if one.source.kind == "hub" else {}
         given = f"path, **{hub!r}" if hub else f"{_loader(one)!r}, data_files=path, split='train'"
@@ -222,8 +222,7 @@ def torchtitan(plan: TrainingPlan) -> Config:
     sample_processor=lambda sample: sample[{one.source.column!r}],
 )
 """
-    adam = plan.optimizer
-    precision = "float32" if plan.precision == "fp32" else "bfloat16"
+    adam, precision = plan.optimizer, "float32" if plan.precision == "fp32" else "bfloat16"
     text = f"""from datasets import load_dataset
 from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
 from torchtitan.config import TrainingConfig
@@ -325,14 +324,15 @@ def _document_ratios(plan: TrainingPlan) -> list[float]:
 
 def _by_document(plan: TrainingPlan, key: str) -> list[str]:
     if not _documents_are_known(plan):
-        return [
-            f"{key} counts documents, the mixture tokens: divide by tokens per document (prepare the corpora first)"
-        ]
+        first = "divide by tokens per document (prepare the corpora first)"
+        return [f"{key} counts documents, the mixture tokens: {first}"]
     weights = ", ".join(f"{corpus.name} {corpus.weight:.4g}" for corpus in plan.corpora)
     return [f"{key} counts documents; it was computed from the ratios of tokens ({weights}) and the mean lengths"]
 
 
 _FIRST = "it takes the first ones, so shuffle a file whose order means something"
+_SPLIT = "100,0,0"
+"""All text is trained on: both hold out a part of it by default, which the mixture's tokens are counted with."""
 _HUB = ("path", "name", "split")
 
 

@@ -74,11 +74,12 @@ DOCUMENTED = {
         {"load", "seq-length", "micro-batch-size", "global-batch-size", "train-iters", "lr", "min-lr"}
         | {"lr-decay-style", "lr-decay-iters", "lr-warmup-iters", "lr-wsd-decay-style", "lr-wsd-decay-iters"}
         | {"optimizer", "weight-decay", "adam-beta1", "adam-beta2", "adam-eps", "clip-grad", "seed", "data-path"}
-        | {"finetune", "bf16"},
+        | {"finetune", "bf16", "split", "eval-iters"},
     ),
     "nemo": (
         "https://github.com/NVIDIA/NeMo/blob/v1.23.0/examples/nlp/language_modeling/conf/megatron_gpt_config.yaml",
         {"trainer.devices", "trainer.precision", "trainer.max_steps", "trainer.gradient_clip_val"}
+        | {"trainer.limit_val_batches", "model.data.splits_string"}
         | {f"model.{key}" for key in ("micro_batch_size", "global_batch_size", "encoder_seq_length", "seed")}
         | {f"model.optim.{key}" for key in ("name", "lr", "weight_decay", "betas", "eps")}
         | {f"model.optim.sched.{key}" for key in ("name", "warmup_steps", "min_lr", "hold_steps", "power")}
@@ -143,6 +144,8 @@ def test_documents_are_weighed_where_the_trainer_counts_documents() -> None:
 
 def test_tokens_are_weighed_where_the_trainer_counts_tokens() -> None:
     assert written("megatron", PLAN)["data-path"] == "0.6 general_text_document 0.4 law_body_document"
+    # By default they hold out 3.1 and 10% of the text, of which the mixture's tokens are then not trained on.
+    assert written("megatron", PLAN)["split"] == written("nemo", PLAN)["model.data.splits_string"] == "100,0,0"
     assert written("nemo", PLAN)["model.data.data_prefix"] == [0.6, "general_text_document", 0.4, "law_body_document"]
     assert "weight=0.6" in FORMATS["torchtitan"].write(PLAN)[0]
     styles = {key: value for key, value in written("megatron", PLAN).items() if key.startswith("lr-")}
