@@ -52,7 +52,7 @@ class DesignRound:
     round: int
     """Its number among those that chose runs to train, or the next one."""
     state: str
-    """Digest of what decided: the finished runs, goal, laws and limits. The same state decides the same."""
+    """Digest of what decided: the finished runs, models, goal, laws and limits. The same state decides the same."""
     spent: Number
     """Cost of the runs that had been chosen before, the sum of theirs."""
     budget: Number

@@ -387,10 +387,10 @@ def _one_a_worker(question: Question) -> bool:
 
 
 def _state(context: Context, known: Collection[str]) -> str:
-    """Digest of what decides on a round: the names of the measured runs, the goal, the laws and the design."""
+    """Digest of what decides on a round: the names of the measured runs, the models, the goal, laws and design."""
     question = context.question
     decided_by = {
-        "runs": sorted({*known}),
+        "runs and models": [sorted({*known}), sorted(context.models)],
         "goal": dataclasses.asdict(question.goal),
         "law": {name: dataclasses.asdict(section) for name, section in question.law.items()},
         # Those of a large run are in a section of their own.

@@ -8,8 +8,11 @@ from pipeline.question.schema import Question
 
 
 def agrees(last: DesignRound, one: DesignRound) -> bool:
-    """Whether the round before was as narrow and near: the first narrow interval may be so by chance."""
-    if last.unsettled or last.answer is None or last.half_width is None or one.answer is None:
+    """Whether the round before was as narrow and near: the first narrow interval may be so by chance.
+
+    One that cptlaw refine asked for has no answer of fits, only the posterior's, which is narrower.
+    """
+    if last.more or last.unsettled or last.answer is None or last.half_width is None or one.answer is None:
         return False
     return last.half_width <= one.tolerance and abs(last.answer - one.answer) <= one.tolerance
 

@@ -35,6 +35,7 @@ from pipeline.goals.active.rounds import (
     add_confirmation_runs,
     chosen_runs,
     design_runs,
+    has_ended,
     is_answered,
     most_telling,
     next_round,
@@ -52,7 +53,7 @@ from pipeline.study.collect import collect, measured_points
 from pipeline.study.context import Context
 from pipeline.study.fitted_points import selected
 from pipeline.study.folder import Study, StudyError, study_of
-from tests.pipeline.goals.active.active_study import all_rounds, asking, setting_of, train
+from tests.pipeline.goals.active.active_study import all_rounds, asking, setting_of, train, words_of
 from tests.pipeline.goals.ratio.examples import recommendation
 from tests.pipeline.show.report.report_study import write_runs
 
@@ -233,12 +234,24 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     rounds[-2] = dataclasses.replace(rounds[-2], answer=0.69, half_width=0.006)
     assert round_after((0.6961, 0.006)).stop is None
     assert round_after((0.6959, 0.006)).stop == TOLERANCE
-    # A round whose recommendation was too wide, or none, confirms nothing, however narrow the posterior was.
-    rounds[-2] = dataclasses.replace(rounds[-2], unsettled=unknown.unsettled)
-    assert round_after((0.6959, 0.006)).stop is None
-    rounds[-2] = dataclasses.replace(rounds[-2], unsettled=False, half_width=0.0061)
-    assert round_after((0.6959, 0.006)).stop is None
-    assert len(asked) == 8
+    # A round whose recommendation was too wide, or none, confirms nothing, however narrow the posterior was; nor does
+    # one of refine, which asks for no recommendation.
+    for changes in ({"unsettled": unknown.unsettled}, {"more": True}, {"half_width": 0.0061}):
+        before, rounds[-2] = rounds[-2], dataclasses.replace(rounds[-2], **changes)
+        assert round_after((0.6959, 0.006)).stop is None
+        rounds[-2] = before
+    assert len(asked) == 9
+
+
+def test_a_model_that_is_new_in_the_ladder_may_be_chosen(copied: tuple[Context, Study]) -> None:
+    setting, question = copied[0], copied[0].question
+    assert next_round(setting) is None
+    assert has_ended(setting, read_rounds(copied[1])[-1])
+    longer = setting.asking(
+        dataclasses.replace(question, ladder=words_of("ladder=[qwen2-0.05m,qwen2-0.15m,qwen2-0.3m]").ladder)
+    )
+    assert not has_ended(longer, read_rounds(copied[1])[-1])
+    assert next_round(longer) is not None
 
 
 def test_of_two_machines_that_choose_the_first_one_counts(copied: tuple[Context, Study]) -> None:
