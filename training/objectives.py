@@ -43,7 +43,9 @@ def mask_tokens(
     3
     """
     count, length = tokens.shape
-    position = np.uint64(seed) << np.uint64(40) ^ numbers.astype(np.uint64)
+    # The shift loses all bits of a seed but 24; of a seed that has no others the mixed rest is 0.
+    rest = mixed(np.array([seed >> 24], np.uint64))
+    position = np.uint64(seed) << np.uint64(40) ^ rest ^ numbers.astype(np.uint64)
     draws = mixed(mixed(position + GOLDEN)[:, None] + np.arange(length, dtype=np.uint64)[None] + GOLDEN)
     predicted = objective.predictions(length)
     chosen = np.argpartition(draws, predicted - 1, axis=1)[:, :predicted]
