@@ -77,7 +77,7 @@ def _estimated(question: Question, machine: Machine | None, with_weights: bool) 
     def planned(tokens: dict[str, int], refused: Sequence[str] = ()) -> Planned:
         context = estimate(question, machine.precision if machine else "fp32", tokens)
         context = dataclasses.replace(context, given_machine=machine)
-        return Planned(context, goal_of(question).runs(context), missing, size_lines(sizes), refused)
+        return Planned(context, goal_of(question).runs(context), missing, size_lines(question, sizes), refused)
 
     try:
         return planned(estimated_tokens(sizes))

@@ -65,13 +65,17 @@ def estimated_tokens(sizes: Mapping[str, tuple[int, bool]]) -> dict[str, int]:
     return {name: int(float(f"{size / BYTES_A_TOKEN:.2g}")) for name, (size, _) in sizes.items()}
 
 
-def size_lines(sizes: Mapping[str, tuple[int, bool]]) -> list[str]:
-    """A line on what `estimated_tokens` are, and by which guess; none of no text."""
+def size_lines(question: Question, sizes: Mapping[str, tuple[int, bool]]) -> list[str]:
+    """Lines on what `estimated_tokens` are, by which guess, and of which corpora nothing is known."""
     of_each = [f"{name} some {quantity(tokens)}" for name, tokens in estimated_tokens(sizes).items()]
     guessed = ", ".join(name for name, (_, guess) in sizes.items() if guess)
     guess = f"; compressed files, of {guessed}, are taken for {COMPRESSED} times their bytes, a guess" * bool(guessed)
     line = f"tokens, estimated from file sizes or max_bytes at {BYTES_A_TOKEN} bytes each: {', '.join(of_each)}{guess}"
-    return [line] * bool(sizes)
+    sources = question.corpora.sources.items()
+    unknown = [name for name, source in sources if name not in sizes and source.kind != "generated"]
+    taken = f"tokens of {', '.join(unknown)}: not known before prepare, taken for enough; give "
+    taken += f"corpora.sources.{next(iter(unknown), '')}.max_bytes, which limits them, for an estimate"
+    return [line] * bool(sizes) + [taken] * bool(unknown)
 
 
 def changed_corpora(context: Context) -> list[str]:

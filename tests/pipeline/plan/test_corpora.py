@@ -70,6 +70,12 @@ def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path
     assert end.endswith(f"would read 153,600, 1.80 epochs; {fewer}")
     shorter = planned_or_estimated(context_of(read_question([*words, "corpora.sources.general.max_bytes=90000"])))
     assert "general some 30 k," in shorter.sizes[0]
+    hub = [*words[:-2], "corpora.sources.domain={kind: hub, name: owner/set}", words[-1]]
+    first, second = planned_or_estimated(context_of(read_question(hub))).sizes
+    assert first.endswith(": general some 3 M")
+    assert second.startswith(
+        "tokens of domain: not known before prepare, taken for enough; give corpora.sources.domain."
+    )
     steps = ["target.steps=50000", "pretrain.steps=200"]
     installed = read_question(["experiment=quickstart", f"data={tmp_path / 'none'}", *steps])
     planned = planned_or_estimated(context_of(installed))
