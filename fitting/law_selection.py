@@ -8,6 +8,7 @@ import pandas as pd
 
 from fitting.cross_validation import SPLITS, Fold, folds, held_out
 from fitting.estimation import fit
+from fitting.fitted import Fit
 from fitting.law_average import LEAST_LOSS, LawAverage, law_weights
 from fitting.laws import LAWS, UNKNOWN, Law
 from fitting.laws.tokens import ONE_CURVE
@@ -85,13 +86,15 @@ def compare(
     schedules: Schedules | None = None,
     *,
     tried: pd.DataFrame | None = None,
+    fits: Mapping[str, Fit] | None = None,
     log: Callable[[str], object] | None = None,
     **options: Any,
 ) -> pd.DataFrame:
     """The law-selection table: a row a law, with the quality of its fit and its held-out errors.
 
-    Arguments as in `try_out`; `tried` is the table that it returned, if you have one. All laws are fitted to the same
-    points, those where each has a value: R2 and AICc of different points do not compare.
+    Arguments as in `try_out`; `tried` is the table that it returned, if you have one, and `fits`, law -> its fit to
+    these points with these options. All laws are fitted to the same points, those where each has a value: R2 and AICc
+    of different points do not compare.
 
     Returns, indexed by law: parameters (how many were searched for), r2, mae (nats per token), huber_sum and huber_mean
     (delta 1e-3, log residuals), aicc (least is best), for each split of `by` the mean absolute relative error on what
@@ -104,9 +107,11 @@ def compare(
     points = shared_points(points, named.values())
     errors = {split: errors_by_run(tried, split) for split in by}
     own, rows = own_options(points, named, options, schedules), {}
+    # A fit that read points where another law has no value is not of the same points.
+    known = {law: fitted for law, fitted in (fits or {}).items() if fitted.n_points == len(points)}
     for law in named:
         try:
-            fitted = fit(points, law, schedules=schedules, bootstrap=0, **own[law])
+            fitted = known.get(law) or fit(points, law, schedules=schedules, bootstrap=0, **own[law])
         except PointsError as reason:
             rows[law] = {"reason": str(reason)}
             continue

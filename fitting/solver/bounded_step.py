@@ -26,14 +26,13 @@ def bounded_steps(
     gradients, down, up = gradients / scale, down * scale, up * scale
     held = (down >= 0) & (gradients > 0) | (up <= 0) & (gradients < 0)
     steps, possible = np.zeros((models, p)), np.ones(models, dtype=bool)
-    for i in range(models):
-        if not held[i].any():
-            # numpy's Cholesky and solve do the same and take three times as long over so small a matrix.
-            _, found, failed = dposv(hessians[i], gradients[i])
-            if failed:
-                possible[i] = False
-            else:
-                steps[i] = -found
+    for i in np.flatnonzero(~held.any(axis=1)).tolist():
+        # numpy's Cholesky and solve do the same and take three times as long over so small a matrix.
+        _, found, failed = dposv(hessians[i], gradients[i])
+        if failed:
+            possible[i] = False
+        else:
+            steps[i] = -found
     for i in np.flatnonzero((held | (steps < down) | (steps > up)).any(axis=1)):
         step = _held_step(hessians[i], gradients[i], down[i], up[i], held[i])
         possible[i] = step is not None

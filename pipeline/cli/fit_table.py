@@ -6,9 +6,10 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -122,11 +123,7 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
     if line := perplexity_question(table["loss"], settings.columns.get("loss", "loss")):
         print_line(console, f"  {line}")
     print_line(console, f"fitting {', '.join(settings.law)}")
-    # Without a spinner: a process with its thread is not forked.
-    fits = over_cores(
-        lambda part: _fit_corpus(*part, settings), parts.items(), each=lambda fitted: _show(console, fitted[0])
-    )
-    keys = {corpus: of_laws for corpus, (_, of_laws) in zip(parts, fits, strict=True)}
+    keys = _fit_all(_corpora(parts, settings), settings, console)
     print_json({"schema": 1, "points": settings.points, "fits": keys})
     after = "in Python fitting.fit(points, LAW).predict(frame) gives the losses of other rows"
     if len(parts) > 1 and {"step", "r"} <= {*table.columns}:
@@ -230,51 +227,96 @@ def _prefix(corpus: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", corpus) + "-" * bool(corpus)
 
 
-def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit) -> tuple[list[Table | str], JSON]:
-    """Fit the laws to one corpus and write the fits: tables and lines to print, and law -> what `--json` prints."""
-    if "run" not in points.columns:
-        points = points.assign(run=np.arange(len(points)))
+@dataclass(frozen=True, eq=False)
+class _Corpus:
+    """A corpus of the table: its name, its points, and the splits that laws are compared by, none for one law."""
+
+    name: str
+    points: pd.DataFrame
+    splits: list[str]
+
+
+def _corpora(parts: Mapping[str, pd.DataFrame], settings: TableFit) -> list[_Corpus]:
+    named = {name: one if "run" in one else one.assign(run=np.arange(len(one))) for name, one in parts.items()}
+    by, several = settings.by, len(settings.law) > 1
+    splits = {name: (possible_splits(one) if by is None else by) if several else [] for name, one in named.items()}
+    return [_Corpus(name, one, splits[name]) for name, one in named.items()]
+
+
+def _how(settings: TableFit) -> dict[str, Any]:
+    """The options of fits that are those of several laws."""
+    return {"fix": settings.fix, "unknown": settings.unknown, "point_weights": settings.weights}
+
+
+def _fit_all(corpora: Sequence[_Corpus], settings: TableFit, console: Console) -> dict[str, object]:
+    """Fit the laws to each corpus and show it as soon as it is done: corpus -> law -> what `--json` prints."""
+    # Law by law and split by split: of whole corpora one process would have the last, while the others wait.
+    items = [(one, *part) for one in corpora for part in (*product(settings.law, [""]), *product([""], one.splits))]
+    log, keys, made = _progress(), dict[str, object](), list[Fit | pd.DataFrame]()
+
+    def work(item: tuple[_Corpus, str, str]) -> Fit | pd.DataFrame:
+        corpus, law, split = item
+        how = _how(settings)
+        if split:
+            return try_out(corpus.points, settings.law, [split], log=lambda line: log(corpus.name, line), **how)
+        own = own_options(corpus.points, settings.law, how)[law]
+        fitted = fit(corpus.points, law, bootstrap=settings.bootstrap, seed=settings.seed, **own)
+        log(corpus.name, f"{law} is fitted")
+        return replace(fitted, optimum=None)
+
+    def show(result: Fit | pd.DataFrame) -> None:
+        made.append(result)
+        corpus = corpora[len(keys)]
+        if len(made) == len(settings.law) + len(corpus.splits):
+            fits = {one.law: one for one in made if isinstance(one, Fit)}
+            shown = _written(corpus, fits, settings.out)
+            if len(fits) > 1:
+                shown += _compared(corpus, fits, [one for one in made if isinstance(one, pd.DataFrame)], settings)
+            keys[corpus.name] = {law: fit_keys(fitted) for law, fitted in fits.items()}
+            made.clear()
+            for one in shown:
+                print_line(console, one) if isinstance(one, str) else console.print(one)
+
+    # Without a spinner: a process with its thread is not forked.
+    over_cores(work, items, each=show)
+    return keys
+
+
+def _written(corpus: _Corpus, fits: Mapping[str, Fit], out: str | None) -> list[Table | str]:
+    """Write the fits of a corpus, where there is a folder for them: the tables and lines to print."""
     shown: list[Table | str] = []
-    keys: dict[str, object] = {}
-    how = {"fix": settings.fix, "unknown": settings.unknown, "point_weights": settings.weights}
-    own, log = own_options(points, settings.law, how), _progress(corpus)
-    for law in settings.law:
-        fitted = fit(points, law, bootstrap=settings.bootstrap, seed=settings.seed, **own[law])
-        keys[law] = fit_keys(fitted)
-        log(f"{law} is fitted")
-        shown += [parameter_table(fitted, f"{law} on {corpus}" if corpus else law), fitted.explain()]
-        if settings.out:
-            path = Path(settings.out) / f"{_prefix(corpus)}{law}.json"
+    for law, fitted in fits.items():
+        shown += [parameter_table(fitted, f"{law} on {corpus.name}" if corpus.name else law), fitted.explain()]
+        if out:
+            path = Path(out) / f"{_prefix(corpus.name)}{law}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, fitted.to_json() + "\n")
             shown.append(f"written to {path}")
-    if len(settings.law) > 1:
-        by = possible_splits(points) if settings.by is None else list(settings.by)
-        tried = try_out(points, settings.law, by, log=log, **how)
-        chosen = compare(points, settings.law, by, tried=tried, **how)
-        shown += [selection_table(chosen, by, corpus), *advise(tried)]
-    return shown, keys
+    return shown
 
 
-def _progress(corpus: str) -> Callable[[str], None]:
-    """Prints a line of progress on stderr where the last one is a while ago."""
+def _compared(
+    corpus: _Corpus, fits: Mapping[str, Fit], of_splits: Sequence[pd.DataFrame], settings: TableFit
+) -> list[Table | str]:
+    """The comparison of the laws on a corpus, from what `try_out` returned for each split."""
+    tables = of_splits or [try_out(corpus.points, fits, [], **_how(settings))]
+    tried = pd.concat([one for one in tables if len(one)] or tables[:1], ignore_index=True)
+    tried.attrs = {**tables[0].attrs, "reasons": [line for one in tables for line in one.attrs["reasons"]]}
+    chosen = compare(corpus.points, fits, corpus.splits, tried=tried, fits=fits, **_how(settings))
+    return [selection_table(chosen, corpus.splits, corpus.name), *advise(tried)]
+
+
+def _progress() -> Callable[[str, str], None]:
+    """Prints a line of progress on a corpus to stderr where the last one is a while ago."""
     last = time.monotonic()
 
-    def log(line: str) -> None:
+    def log(corpus: str, line: str) -> None:
         nonlocal last
         if time.monotonic() - last > PAUSE:
             last = time.monotonic()
             print(": ".join(filter(None, [corpus, line])), file=sys.stderr, flush=True)
 
     return log
-
-
-def _show(console: Console, shown: list[Table | str]) -> None:
-    for one in shown:
-        if isinstance(one, str):
-            print_line(console, one)
-        else:
-            console.print(one)
 
 
 def possible_splits(points: pd.DataFrame) -> list[str]:

@@ -1,5 +1,7 @@
 """Which law errs least: on points whose law is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -115,6 +117,14 @@ def test_all_laws_are_fitted_to_the_same_points():
     alone = fitting.compare(points[points["step"] > 0], ["transfer-anchored"], by=[])
     assert chosen["reason"].tolist() == ["", ""]
     assert chosen.loc["transfer-anchored", "aicc"] == pytest.approx(alone.loc["transfer-anchored", "aicc"])
+
+
+def test_fits_that_are_given_are_not_made_again_where_they_read_the_same_points(points):
+    fits = {law: fitting.fit(points, law, bootstrap=0) for law in ("chinchilla", "dcpt-l1")}
+    marked = {law: replace(one, metrics={**one.metrics, "r2": 0.25}) for law, one in fits.items()}
+    marked["dcpt-l1"] = replace(marked["dcpt-l1"], n_points=len(points) - 1)
+    chosen = fitting.compare(points, fits, by=[], fits=marked)
+    assert chosen["r2"].to_dict() == {"chinchilla": 0.25, "dcpt-l1": pytest.approx(fits["dcpt-l1"].metrics["r2"])}
 
 
 def test_unknown_names(points):
