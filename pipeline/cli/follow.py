@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from pipeline.cli.fit_table import JSON
-from pipeline.cli.points_file import perplexity_question, table_kind
+from pipeline.cli.points_file import perplexity_question
 from pipeline.cli.run_logs import SAME, RunFacts, RunLog, facts_of, first_other_rate, join_logs, loss_keys, read_logs
 from pipeline.cli.words import (
     checked_settings,
@@ -176,7 +176,7 @@ def _read(
     ratio = recommended if facts.domain_ratio is None else facts.domain_ratio
     if ratio is None:
         raise ConfigError(["domain_ratio: not given, and the study recommends none; allowed: 0 to 1"])
-    of_log = {} if first.startswith("checkpoints=") or table_kind(Path(first)) else settings.losses
+    of_log = {key: corpus for key, corpus in settings.losses.items() if key in log.keys}
     if line := perplexity_question(log.points["loss"], settings.columns.get("loss", "loss"), of_log):
         raise ConfigError([f"{first}: {line}"])
     if lacking := [corpus for corpus in laws.corpora if not (log.points["corpus"] == corpus).any()]:

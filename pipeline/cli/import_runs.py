@@ -21,7 +21,7 @@ import pandas as pd
 from omegaconf import MISSING, OmegaConf
 from rich.console import Console
 
-from pipeline.cli.points_file import perplexity_question, table_kind
+from pipeline.cli.points_file import UNITS, perplexity_question
 from pipeline.cli.run_logs import (
     DECAYS,
     SAME,
@@ -150,9 +150,11 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         print_line(console, f"replaced {len(replaced)} runs that were imported before: {names}")
     for line in filter(None, [other_batch(plan, question.tokens_per_step()), copies_line(points), starts_line(points)]):
         print_line(console, f"note: {line}")
-    keys = {} if table_kind(Path(files[0])) else losses
-    if line := perplexity_question(points["loss"], settings.columns.get("loss", "loss"), keys):
-        print_line(console, line)
+    read = {key for logs in parts.values() for _, _, log in logs for key in log.keys}
+    keys = {key: corpus for key, corpus in losses.items() if key in read}
+    low, high = points["loss"].min(), points["loss"].max()
+    line = perplexity_question(points["loss"], settings.columns.get("loss", "loss"), keys)
+    print_line(console, line or f"loss: {low:.4g} to {high:.4g}, taken as {UNITS['loss']}")
     verb = "confirm" if all(run.role == "confirm" for run in runs) else "fit"
     line = f"{len(points):,} points of {points['run'].nunique()} runs in {study.folder}"
     print_line(console, f"{line}; next: {shlex.join(['cptlaw', verb, str(study.folder)])}")

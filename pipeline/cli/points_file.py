@@ -270,17 +270,18 @@ def _calculated(source: str, table: pd.DataFrame) -> pd.Series | float:
 def perplexity_question(losses: pd.Series, source: str, keys: Mapping[str, str] | None = None) -> str:
     """The question whether values are perplexities, by their size and the name that they have in the file; '': no.
 
-    `source` is the column of a table; of a log `keys` are its keys -> corpus.
+    `source` is the column of a table; of a log, or a table of a row a step, `keys` are its keys -> corpus.
     """
-    source = " ".join(keys or ()) or source
-    if re.search(r"ppl|perplex", source.lower()) and not re.match(r"log[ (]", source):
-        reason = f"its column is {source}"
+    names = [*(keys or (source,))]
+    named = [name for name in names if re.search(r"ppl|perplex", name.lower()) and not re.match(r"log[ (]", name)]
+    if named:
+        reason = f"its column is {named[0]}"
     elif losses.max() > _HIGH_LOSS:
         reason = f"{losses.max():.4g} is above {_HIGH_LOSS}, more than a model without training has"
     else:
         return ""
-    first = next((f"log {key}: {corpus}" for key, corpus in (keys or {}).items()), "")
-    given = f"losses='{{{first}, ...}}'" if keys else f"columns='{{loss: log {source}}}'"
+    first = (named or names)[0]
+    given = f"losses='{{log {first}: {keys[first]}, ...}}'" if keys else f"columns='{{loss: log {source}}}'"
     return f"loss: perplexities? {reason}; if so, give their logarithm: {given}"
 
 

@@ -93,7 +93,7 @@ class RunLog:
     tokens_per_step: float | None = None
     """Tokens of a step, where it is logged."""
     keys: tuple[str, ...] = ()
-    """Keys of validation losses in a log, those that are not read too; of a table none."""
+    """Keys of validation losses in a log, read or not; of a table of a row a step those that are read."""
     reached: int = 0
     """Last step of any row, one without a validation loss too."""
 
@@ -146,7 +146,7 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
         rates = {_step(row, counter): float(row[key]) for row in rows for key in RATES[::-1] if key in row}
         end = max((_step(row, counter) for row in rows if counter in row), default=0)
         steps = int(state.get("max_steps") or 0) or None
-        known = sorted({key for row in rows for key in row if re.search("loss|ppl|perplex", key)})
+        known = sorted({key for row in rows for key in row if re.search("loss|ppl|perplex", key) or key in losses})
         seen, reached = (float(state.get(key) or 0) for key in ("num_input_tokens_seen", "global_step"))
     except FileNotFoundError:
         raise StudyError(f"{path}: does not exist") from None
@@ -244,7 +244,7 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
     table, _ = renamed(read_table(path, columns, [key.removeprefix("log ") for key in losses]), columns)
     if rate := next((key for key in RATES if key in table), None):
         table = table.assign(learning_rate=table[rate])
-    along = table
+    along, wide = table, dict[str, str]()
     if "corpus" not in table and (wide := {key: losses[key] for key in losses if key.removeprefix("log ") in table}):
         along, table = _long(table, wide)
     if lacking := [name for name in ("step", "corpus", "loss") if name not in table.columns]:
@@ -295,7 +295,7 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
         # What does not grow with the steps is another count.
         each = float(tokens.median()) if (tokens / tokens.median() - 1).abs().max() <= SAME else None
         source, reached = str(run) or str(path.resolve()), int(own["step"].max()) if len(own) else 0
-        logs[str(run)] = RunLog(rows, rates, source=source, tokens_per_step=each, reached=reached)
+        logs[str(run)] = RunLog(rows, rates, source=source, tokens_per_step=each, keys=(*wide,), reached=reached)
     return logs
 
 

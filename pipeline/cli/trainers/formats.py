@@ -147,7 +147,7 @@ def megatron(plan: TrainingPlan) -> Config:
         "adam-beta2": plan.optimizer.beta2,
         "adam-eps": plan.optimizer.epsilon,
         "clip-grad": plan.optimizer.clip,
-        "seed": plan.seed,
+        "seed": plan.positive_seed,
         "split": _SPLIT,
         "eval-iters": 0,
     }
@@ -183,7 +183,7 @@ def nemo(plan: TrainingPlan) -> Config:
             "micro_batch_size": plan.micro_batch,
             "global_batch_size": plan.global_batch,
             "encoder_seq_length": plan.sequence_length,
-            "seed": plan.seed,
+            "seed": plan.positive_seed,
             "data": {"data_prefix": blend, "splits_string": _SPLIT},
             "optim": {
                 "name": "fused_adam",

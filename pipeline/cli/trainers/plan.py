@@ -134,6 +134,11 @@ class TrainingPlan:
         return self.steps * self.global_batch * self.sequence_length
 
     @property
+    def positive_seed(self) -> int:
+        """The seed for Megatron-LM and NeMo, which refuse 0."""
+        return self.seed + 1
+
+    @property
     def stable(self) -> int:
         """Steps at the peak."""
         return self.steps - self.schedule.warmup - self.schedule.decay_steps

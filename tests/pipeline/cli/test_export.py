@@ -115,6 +115,11 @@ def test_every_key_is_documented_by_the_trainer(name: str) -> None:
     assert set(written(name, PLAN)) == known, address
 
 
+@pytest.mark.parametrize(("name", "key"), [("megatron", "seed"), ("nemo", "model.seed")])
+def test_seeds_are_above_0_where_the_trainer_asks_for_that(name: str, key: str) -> None:
+    assert [int(written(name, dataclasses.replace(PLAN, seed=seed))[key]) for seed in (0, 1)] == [1, 2]
+
+
 def test_arguments_of_transformers_are_those_of_its_class() -> None:
     assert {item.name for item in dataclasses.fields(TrainingArguments)} >= TRAINER
 

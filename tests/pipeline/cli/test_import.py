@@ -342,8 +342,18 @@ def test_perplexities_are_asked_about(tmp_path: Path, capsys) -> None:
     imported(tmp_path, str(tmp_path / "t.csv"))
     assert "loss: perplexities? 54.6 is above 20, more than a model without training has" in capsys.readouterr().out
     points = imported(tmp_path, str(tmp_path / "t.csv"), "columns={loss: log loss}")
-    assert "perplexities?" not in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "perplexities?" not in output
+    low, high = rows["loss"].min(), rows["loss"].max()
+    assert f"loss: {low:.4g} to {high:.4g}, taken as nats per token" in output
     assert sorted(points["loss"]) == pytest.approx(sorted(rows["loss"]))
+
+
+def test_perplexities_in_a_row_a_step_are_asked_about_by_their_keys(tmp_path: Path, capsys) -> None:
+    exported_history().rename(columns={"general": "ppl"}).to_csv(tmp_path / "t.csv", index=False)
+    imported(tmp_path, str(tmp_path / "t.csv"), "losses={ppl: general, domain: domain}", "domain_ratio=0.3")
+    remedy = "its column is ppl; if so, give their logarithm: losses='{log ppl: general, ...}'"
+    assert remedy in capsys.readouterr().out
 
 
 def test_a_study_without_names_of_its_runs_keeps_them_all(tmp_path: Path) -> None:
