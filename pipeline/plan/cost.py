@@ -22,7 +22,7 @@ START_SECONDS = 5.0
 """Time of a worker until it trains."""
 ASSUMED_MFU = 0.4
 """Of a GPU's dense bf16 peak."""
-_LAYER_LAUNCH, _LAYER_REPLAY = 3e-3, 4.5e-4
+LAYER_LAUNCH, LAYER_REPLAY = 3e-3, 4.5e-4
 """Least seconds of a layer's work on a micro-batch: that a core launches, and of a CUDA graph (docs/performance.md)."""
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 """What configurations of transformers call the number of layers."""
@@ -106,7 +106,7 @@ def _least_step_seconds(spec: RunSpec, question: Question) -> float:
     micro_batch = fitted_run(question, spec).micro_batch
     # Of several runs on a GPU each has a core to wait for, but their graphs are replayed one after another.
     graphed = micro_batch <= most_graphed(spec, question.parallel)
-    of_layer = _LAYER_REPLAY if graphed else _LAYER_LAUNCH / runs_on_device(question)
+    of_layer = LAYER_REPLAY if graphed else LAYER_LAUNCH / runs_on_device(question)
     return of_layer * layers * (spec.global_batch // question.parallel.processes) / micro_batch
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from fitting.law_average import AVERAGE
 from fitting.law_selection import error_percent
-from pipeline.plan.cost import ASSUMED_MFU, Cost, costs
+from pipeline.plan.cost import ASSUMED_MFU, LAYER_LAUNCH, LAYER_REPLAY, Cost, costs
 from pipeline.plan.duration import held_seconds, speed_of, wall_seconds
 from pipeline.plan.processes import gpu_name, runs_on_device, workers
 from pipeline.question.design import is_active
@@ -76,9 +76,9 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
         why = "the first runs do, launcher.device=H100 or another GPU assumes it" if in_gpu_hours else why
         note += f". ?: the speed is not known; {'a rehearsal is not measured' if question.rehearsal else why}"
     if any(assumed):
-        note += (
-            f". *: assumed, {ASSUMED_MFU:.0%} of the peak of {gpu_name(question)}, 3 ms a layer and micro-batch or more"
-        )
+        least = f"at least {1e3 * LAYER_REPLAY:g} ms as a CUDA graph, else {1e3 * LAYER_LAUNCH:g} ms"
+        peak = f"{ASSUMED_MFU:.0%} of the peak of {gpu_name(question)}"
+        note += f". *: assumed, {peak}, a layer and micro-batch {least}"
     used, held = times[-1] if times[-1] is not None else assumed[-1], held_seconds(context, runs)
     if in_gpu_hours and used and held and held > used * _HELD:
         gpus = question.launcher.slurm.gpu_count * question.launcher.slurm.nodes

@@ -250,7 +250,7 @@ def test_the_cost_of_rounds_so_far_is_not_that_of_all(tmp_path: Path) -> None:
     assert cost_table(Context(in_rounds, study), plan).title == "the runs that are chosen so far"
 
 
-def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:
+def test_gpu_hours_are_assumed_where_no_speed_is_known(tmp_path: Path) -> None:
     fast, slow = (
         [each.assumed_seconds or 0.0 for each in costs(runs, None, question)]
         for question, runs in (_large(*SLURM, f"launcher.device={name}") for name in ("H100", "A100"))
@@ -263,6 +263,8 @@ def test_gpu_hours_are_assumed_where_no_speed_is_known() -> None:
     small = "model=qwen2-0.7m", "pretrain.global_batch=8", *SLURM, "launcher.device=H100"
     question, runs = _large(*small)
     pretrain = runs[0].spec
+    least = "40% of the peak of H100, a layer and micro-batch at least 0.45 ms as a CUDA graph, else 3 ms"
+    assert f". *: assumed, {least}" in cost_table(Context(question, Study(tmp_path)), runs).note
     assert costs(runs, None, question)[0].assumed_seconds == pytest.approx(pretrain.steps * 4 * 4.5e-4)
     # In each micro-batch; runs that share a GPU replay one after another.
     question.launcher.micro_batch, question.launcher.runs_per_device = pretrain.global_batch // 4, 4
