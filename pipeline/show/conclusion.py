@@ -96,6 +96,8 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
                 f"; up to {percent(answer.low)} {domain}, the lower end of its interval, it does with 95% probability"
             )
         unknown = f"whether {_mixed(answer, domain)} keeps to the tolerance is not known yet: {wide}"
+    if not (unknown or found) and answer.missed:
+        unknown, ratio_unknown = f"the {domain_ratio_of(domain)} is not known yet: {answer.missed}", True
     unknown = unknown or contradicted
     if found and is_open and not unknown and (unknown := found.too_wide):
         verdict = f"{NOT_CONFIRMED}: the prediction is too wide"

@@ -225,6 +225,10 @@ class HeldOutError:
     points: int
 
 
+MISSED_RUN = "beside the answer"
+"""What a warning says of a run of the fit whose loss the laws miss, where it is the likest to the recommended run."""
+
+
 @dataclass(frozen=True)
 class Recommendation(Artifact, name="recommendation.json", verb="recommend", per_goal=True):
     """The answer to a goal, as recommendation.json holds it."""
@@ -271,6 +275,11 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     """`fits_digest` of the fits behind it; empty: not recorded."""
     asked: TargetConfig | None = None
     """target. of the question that it answers; None: not recorded."""
+
+    @property
+    def missed(self) -> str:
+        """The warning that the laws miss the run of the fit that is likest to this one; empty: they do not."""
+        return next((line for line in self.warnings if MISSED_RUN in line), "")
 
     @property
     def identity(self) -> str:

@@ -312,7 +312,9 @@ def _round(
     if not len(affordable):
         return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)
     if certain and (narrow or answer is None) and added.answer is not None:
-        others = [by_name[name] for name in affordable["run"].unique()]
+        # Of runs that a law leaves out too, as without any general text.
+        others = [one for one in runs if cost_of(context, one.run, begun) <= left and one.run.name not in known]
+        others = [one for one in others if not (spread and is_near(one, chosen.chosen))]
         if one := run_beyond(context, others, chosen.chosen, added.answer):
             return dataclasses.replace(added, chosen=[_chosen(context, one, None, begun)], reason=ANSWER_BEYOND)
     if certain and not proposal.before:
@@ -350,16 +352,14 @@ def _empty_round(context: Context, chosen: Chosen, known: Collection[str]) -> De
     )
 
 
-def _chosen(
-    context: Context, candidate: CandidateRun, half_width: float | None, pretrained: Collection[str]
-) -> ChosenRun:
+def _chosen(context: Context, candidate: CandidateRun, half_width: float | None, begun: Collection[str]) -> ChosenRun:
     return ChosenRun(
         run=candidate.run.name,
         model=candidate.model,
         domain_ratio=candidate.domain_ratio,
         steps=candidate.steps,
         seed=candidate.seed,
-        cost=cost_of(context, candidate.run, pretrained),
+        cost=cost_of(context, candidate.run, begun),
         half_width=half_width,
         peak=candidate.peak,
         continues=candidate.continues,

@@ -11,6 +11,8 @@ from fitting import LAWS, Fit, LawAverage
 from fitting.law_selection import PREDICTED, error_percent, worse_than_mean
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, ratio_of_run
 from pipeline.goals.ratio.confirm import NEAR
+from pipeline.question.design import candidate_peaks
+from pipeline.study.artifacts import MISSED_RUN
 from pipeline.study.context import Context
 from pipeline.study.earlier import earlier_line
 from pipeline.study.fitted_points import selected
@@ -18,12 +20,10 @@ from pipeline.study.number_format import percent
 from pipeline.study.target import other_batch
 from training.schedule import learning_rates
 
-MISSED = "beside the answer"
-"""What a warning says of a run of the fit whose loss the laws miss, where it is the likest to the recommended run."""
 UNFOLLOWED = "are not followed by"
 """What a warning says of the losses of a corpus that the answering laws miss by more than their mean would."""
 WEIGHTS = (
-    "do not say where the optimum", "end with a higher loss", "a spike", MISSED, "is flat", UNFOLLOWED,
+    "do not say where the optimum", "end with a higher loss", "a spike", MISSED_RUN, "is flat", UNFOLLOWED,
     "have failed|runs are failed", "no ratio is feasible",
     "runs only", "beyond the points", "could not be fitted|left out", "could be tested", "not done",
     "not in the average", "", "not identified|do not fix",
@@ -128,6 +128,11 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
         yield "the points do not say where the optimum is: its interval is all that was asked"
     if line := other_batch(context.plan, answer.target.tokens_per_step):
         yield line
+    peaks = candidate_peaks(laws.question)
+    if answer.peak is not None and len(peaks) > 1 and answer.peak in (peaks[0], peaks[-1]):
+        tried = ", ".join(f"{peak:g}" for peak in peaks)
+        end = "largest" if answer.peak == peaks[-1] else "smallest"
+        yield f"its peak learning rate is the {end} of those tried ({tried}): one beyond may be better (design.peaks)"
     if context.question.general_from:
         yield earlier_line(context.points, context.question, context.plan)
     if gain is not None and is_flat(gain, *answer.predicted[domain]):
@@ -257,7 +262,7 @@ def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator
         predicted, low, high = laws.loss(target, str(corpus), float(near["ratio"]))
         if not low <= near["loss"] <= high:
             yield (
-                f"the loss on {corpus} {MISSED}: a run of the fit at {percent(near['ratio'])} measured "
+                f"the loss on {corpus} {MISSED_RUN}: a run of the fit at {percent(near['ratio'])} measured "
                 f"{near['loss']:.4f}, where the laws predict {predicted:.4f} ({low:.4f} to {high:.4f})"
             )
 

@@ -14,22 +14,9 @@ from functools import partial
 from fitting import Estimate, PointsError
 from fitting.law_average import WEIGHT_FLOOR
 from pipeline.goals.active.outlook import budget_lines, later_runs, plan_lines
-from pipeline.goals.active.rounds import (
-    add_confirmation_runs,
-    design_runs,
-    is_answered,
-    most_telling,
-    next_round,
-)
+from pipeline.goals.active.rounds import add_confirmation_runs, design_runs, is_answered, most_telling, next_round
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
-from pipeline.goals.ratio.answer_warnings import (
-    MISSED,
-    answer_warnings,
-    beyond_runs,
-    by_weight,
-    domain_gain,
-    lengths_of,
-)
+from pipeline.goals.ratio.answer_warnings import answer_warnings, beyond_runs, by_weight, domain_gain, lengths_of
 from pipeline.goals.ratio.answering_laws import (
     CHANGE_LAW,
     AnsweringLaws,
@@ -58,6 +45,7 @@ from pipeline.study.artifacts import (
     PredictedLoss,
     Recommendation,
     RecommendedRun,
+    read_if_there,
 )
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
@@ -136,8 +124,8 @@ class LawGoal(Goal):
         if not any(row.split == "ratio" for row in content.held_out):
             return None  # The law is not tested at a ratio that it was not fitted to: more ratios are needed.
         half_width = (content.high - content.low) / 2
-        if missed := [line for line in content.warnings if MISSED in line]:
-            log(f"{missed[0]}: the laws do not hold there yet, so that further runs are chosen")
+        if content.missed:
+            log(f"{content.missed}: the laws do not hold there yet, so further runs are needed")
             return None
         if wide := self.too_wide(context.question, content):
             wide += beyond_runs(context, content.mixture[context.question.corpora.domain])
@@ -156,7 +144,7 @@ class LawGoal(Goal):
         if not is_answered(context):
             return ""
         learned = add_confirmation_runs(context)
-        added = next_round(context, more=True)
+        added = next_round(_of_missed_peak(context), more=True)
         at = dict.fromkeys(percent(float(Fraction(run.spec.mixture[context.corpora[1]]))) for run in learned)
         count = f"{len(learned)} confirmation runs are points for the fit now"
         lines = [f"{count}, at {' and '.join(at)} {context.corpora[1]}"] if learned else []
@@ -268,7 +256,7 @@ class LawGoal(Goal):
         if not answer.identified and context.is_prepared:
             log("asking which runs would say where the optimum is")
             with contextlib.suppress(PointsError):
-                runs = most_telling(context)
+                runs = most_telling(_of_missed_peak(context))
         line = f"{wide}: cptlaw refine {context.study.word} trains what should narrow it most"
         yield f"{line}: {runs}" if runs else line
 
@@ -285,6 +273,9 @@ class LawGoal(Goal):
             asked = (answer.asked, question.target)
             pairs["target.peak_learning_rate"] = tuple(of.peak_learning_rate for of in asked)
             pairs["target.schedule.pieces"] = tuple(pieces_as_given(of.schedule) for of in asked)
+        factor = (answer.peak_learning_rate or 0.0) / (answer.asked or question.target).peak_learning_rate
+        if factor and not any(math.isclose(factor, one) for one in question.design.peaks):
+            pairs["design.peaks"] = f"[{factor:g}]", f"[{','.join(f'{one:g}' for one in question.design.peaks)}]"
         other = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
         sides = (" ".join(f"{key}={pair[side]}" for key, pair in other.items()) for side in (0, 1))
         return tuple(sides) if other else ()
@@ -383,6 +374,15 @@ def _refuse_other_runs(context: Context) -> None:
         folder, word = context.study.folder, context.study.word
         problem = f"{len(gone)} runs that are no longer in the plan, like {gone[0]}"
         raise StudyError(f"{folder}/points.parquet: {problem}; run cptlaw train {word}, then cptlaw collect {word}")
+
+
+def _of_missed_peak(context: Context) -> Context:
+    """The context of more runs: where the laws miss a run beside the answer, of those at the answer's peak alone."""
+    question, answer = context.question, read_if_there(Recommendation, context.study)
+    if answer is None or not answer.missed or answer.peak_learning_rate is None:
+        return context
+    peaks = [answer.peak_learning_rate / question.target.peak_learning_rate]
+    return context.asking(replace(question, design=replace(question.design, peaks=peaks)))
 
 
 def _gone_runs(context: Context) -> list[str]:

@@ -15,7 +15,7 @@ from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.study_page import answer_sentence
 from pipeline.show.terminal import answer_items
 from pipeline.show.tracking.answer import answer_summary
-from pipeline.study.artifacts import Confirmation, Interval, PredictedLoss, Recommendation, RecommendedRun
+from pipeline.study.artifacts import MISSED_RUN, Confirmation, Interval, PredictedLoss, Recommendation, RecommendedRun
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
 from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
@@ -35,6 +35,7 @@ BELOW = {"predicted": WIDE["predicted"] | {"general": PredictedLoss(1.9, 1.7, 2.
 FAR_AHEAD = {"gain": 0.1, "predicted": BELOW["predicted"] | {"code": PredictedLoss(3.0, 2.5, 3.5)}}
 ALL = WIDE | {"mixture": {"general": 0.0, "code": 1.0}, "low": 0.9, "high": 1.0}
 SEEDS = {0.5: [2.058, 2.062], 0.3: [2.0, 2.001]}
+BESIDE = {"warnings": [f"the loss on general {MISSED_RUN}: a run of the fit at 60%"]}
 NOTHING = {"low": 0.0, "high": 1.0, "identified": False}
 TRAIN, UNKNOWN = "train qwen2-0.7m on 50% code and 50% general", "the domain ratio of code is not known yet"
 KEEPS = "train qwen2-0.7m on 49% code and 51% general; by the runs this keeps to the tolerance, since "
@@ -87,6 +88,9 @@ def _conclusion(
             "allowed; the run itself measured +2.90%",
             "not confirmed: the prediction is too wide",
         ),
+        (None, BESIDE, f"{UNKNOWN}: the loss on general {MISSED_RUN}: a run of the fit at 60%", "not yet"),
+        # The run itself says more than its neighbour.
+        (MET, BESIDE, f"{TRAIN}; the loss on general rose by 2.90%", "as predicted, by one"),
         (None, WIDE, "whether 50% code keeps to the tolerance is not known yet: the change of the loss on", "not yet"),
         (None, BELOW, f"{TRAIN} by prediction; no run has confirmed it yet", "not yet"),
         ({1.0: [2.02], 0.85: [2.0]}, ALL, "train qwen2-0.7m on 100% code and 0% general; the loss on", "as predicted"),
@@ -191,11 +195,15 @@ def _target(**keys: Any) -> dict[str, Any]:
         (_target(global_batch=32), "target.global_batch=16, target.global"),
         (_target(peak_learning_rate=1e-4), "target.peak_learning_rate=0.0006, target.peak_learning_rate=0.0001"),
         (_target(schedule=ScheduleConfig([Piece("constant", 1.0)])), "target.schedule.pieces=[{shape:cosine,"),
+        (
+            {"design": dataclasses.replace(QUESTION.design, peaks=[0.5, 2.0])},
+            "design.peaks=[1], design.peaks=[0.5,2] is",
+        ),
         ({"model": dataclasses.replace(QUESTION.model, name="other")}, "model.name=qwen2-0.7m, model.name=other"),
     ],
 )
 def test_an_answer_to_another_question_is_no_answer(asked: dict[str, Any], line: str, tmp_path: Path) -> None:
-    answer = _answer(QUESTION, asked=QUESTION.target)
+    answer = _answer(QUESTION, asked=QUESTION.target, peak_learning_rate=QUESTION.target.peak_learning_rate)
     known = conclude(Context(dataclasses.replace(QUESTION, **asked), Study(tmp_path)), answer, None)
     assert not known.is_known
     assert f"out of date: it answers {line}" in known.headline

@@ -20,6 +20,7 @@ from pipeline.goals.active.candidates import (
     run_beyond,
 )
 from pipeline.goals.active.history import (
+    ANSWER_BEYOND,
     BUDGET,
     CANDIDATES,
     CONFIRMATION,
@@ -42,13 +43,15 @@ from pipeline.goals.active.rounds import (
 )
 from pipeline.goals.ratio import answer_warnings
 from pipeline.goals.ratio.confirm import Place, confirmation_runs
+from pipeline.goals.ratio.law_goal import _of_missed_peak
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import pretraining_runs
 from pipeline.plan.write import add_to_plan
+from pipeline.question.design import candidate_peaks
 from pipeline.question.schema import LawConfig
 from pipeline.steps import step_after
-from pipeline.study.artifacts import Recommendation
+from pipeline.study.artifacts import MISSED_RUN, Recommendation
 from pipeline.study.collect import collect, measured_points
 from pipeline.study.context import Context
 from pipeline.study.fitted_points import selected
@@ -179,6 +182,34 @@ def test_a_narrow_answer_beyond_all_runs_gets_a_run(
     assert (added.chosen, added.stop) == ([], CANDIDATES)
 
 
+def test_a_run_that_a_law_leaves_out_is_trained_beyond_all_others(
+    copied: tuple[Context, Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting, study = copied
+    write_rounds(study, read_rounds(study)[:-1])
+    by_laws = rounds.design
+    monkeypatch.setattr(
+        rounds, "design", lambda *words, **keys: dataclasses.replace(by_laws(*words, **keys), answer=0.99, before=0.0)
+    )
+    asked = asking(setting, ratios=[*setting.question.design.ratios, 1.0])
+    # Without general text there is nothing that dcpt, say, can be fitted to.
+    law = {name: dataclasses.replace(one, min_ratio=0.1) for name, one in asked.question.law.items()}
+    added = next_round(asked.asking(dataclasses.replace(asked.question, law=law)), recommended=lambda: None)
+    assert ([run.domain_ratio for run in added.chosen], added.reason) == ([1.0], ANSWER_BEYOND)
+
+
+def test_more_runs_are_at_the_peak_of_an_answer_that_a_run_beside_it_contradicts(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    asked = asking(setting, peaks=[0.5, 1.0, 2.0])
+    peaks = candidate_peaks(asked.question)
+    assert {one.peak for one in candidate_runs(_of_missed_peak(asked))} == {*peaks}
+    answer = recommendation(peak_learning_rate=peaks[2])
+    answer.write(study)
+    assert {one.peak for one in candidate_runs(_of_missed_peak(asked))} == {*peaks}
+    dataclasses.replace(answer, warnings=[f"the loss on general {MISSED_RUN}: a run"]).write(study)
+    assert {one.peak for one in candidate_runs(_of_missed_peak(asked))} == {peaks[2]}
+
+
 def test_between_two_rounds_train_is_next(copied: tuple[Context, Study]) -> None:
     setting, study = copied
     chosen = read_rounds(study)
@@ -305,10 +336,10 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     assert lines[-1].endswith("cptlaw confirm measures the change")
     # Nor is it known where the laws miss a run that was measured near it.
     with monkeypatch.context() as patch:
-        missed = f"the loss on general {answer_warnings.MISSED}: a run of the fit at 90%"
+        missed = f"the loss on general {MISSED_RUN}: a run of the fit at 90%"
         patch.setattr(answer_warnings, "_missed", lambda *_: iter([missed]))
         assert goal._recommended(context.fresh(), lines.append) is None
-    assert lines[-1] == f"{missed}: the laws do not hold there yet, so that further runs are chosen"
+    assert lines[-1] == f"{missed}: the laws do not hold there yet, so further runs are needed"
     law = {"dcpt": LawConfig(min_ratio=1.1)}
     assert goal._recommended(setting.asking(dataclasses.replace(question, law=law)), lines.append) is None
 

@@ -8,11 +8,11 @@ import pytest
 
 from pipeline.cli import predict
 from pipeline.goals.ratio.answer_warnings import (
-    MISSED,
     UNFOLLOWED,
     _harmed,
     _missed,
     _spikes,
+    answer_warnings,
     beyond_ratios,
     beyond_runs,
     by_weight,
@@ -20,8 +20,9 @@ from pipeline.goals.ratio.answer_warnings import (
 )
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.registry import goal_of
+from pipeline.question.design import candidate_peaks
 from pipeline.show.console import LineConsole
-from pipeline.study.artifacts import Recommendation
+from pipeline.study.artifacts import MISSED_RUN, Recommendation
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
 from tests.pipeline.show.report.report_study import HOSTILE_CORPUS
@@ -125,7 +126,21 @@ def test_a_run_of_the_fit_that_the_laws_miss_beside_the_answer_is_said(whole) ->
     for factor, names in ((1.0, []), (1.5, ["general"])):
         losses = laws.points["loss"].where(~at_the_end, laws.points["loss"] * factor)
         lines = [*_missed(context, dataclasses.replace(laws, points=laws.points.assign(loss=losses)), answer)]
-        assert [line.split()[3] for line in lines if MISSED in line] == names
+        assert [line.split()[3] for line in lines if MISSED_RUN in line] == names
+
+
+def test_an_answer_at_an_end_of_the_tried_peaks_is_said(whole) -> None:
+    made, question = whole
+    context = Context(question, made)
+    laws = answering_laws(context)
+    design = dataclasses.replace(question.design, peaks=[0.5, 1.0, 2.0])
+    tried = dataclasses.replace(laws, question=dataclasses.replace(laws.question, design=design))
+    low, middle, high = candidate_peaks(tried.question)
+    for peak, end in ((low, "smallest"), (middle, ""), (high, "largest")):
+        answer = dataclasses.replace(goal_of(question).solve(laws), peak=peak)
+        lines = [line for line in answer_warnings(context, tried, answer, None) if line.startswith("its peak")]
+        said = f"its peak learning rate is the {end} of those tried ({low:g}, {middle:g}, {high:g}): one beyond may be "
+        assert [line.startswith(said) for line in lines] == [True] * bool(end)
 
 
 def test_a_peak_that_harms_the_model_is_said(whole, monkeypatch: pytest.MonkeyPatch) -> None:
