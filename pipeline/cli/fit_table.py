@@ -103,11 +103,17 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
     """Fit the laws that the arguments (key=value) ask for, and print parameters and comparison."""
     settings = read_settings(arguments)
     table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
-    table, rates = with_rates(table)
+    named, (table, rates) = {*table}, with_rates(table)
     notes, rows = [*notes, *rates], len(table)
     table = thinned(table, settings.every)
     parts = by_corpus(table, settings.corpus)
+    if not settings.law:
+        allowed = [law for law in LAWS if all(law in _suited(one) for one in parts.values())] or LAWS
+        others = f"{', '.join(allowed)}; cptlaw laws lists what others read"
+        raise ConfigError([f"law: has no value; give law=..., one or a list of {others}"])
     lines = _all_problems(parts, settings.law, settings.fix, settings.unknown)
+    made = ", ".join(str(name) for name in table if name not in named)
+    lines = [line.replace(f", {made}", "") if made else line for line in lines]
     if lines := [*lines, *(_one_file(parts) if settings.out else ())]:
         raise ConfigError(lines)
     fitted = f", {len(table)} of them fitted" if len(table) < rows else ""
@@ -182,8 +188,6 @@ def read_settings(arguments: Sequence[str]) -> TableFit:
             law_named(law, LAWS)
         except PointsError as error:
             problems.append(f"law: {error}")
-    if not given["law"]:
-        problems.append(f"law: has no value; give law=..., one or a list of {', '.join(LAWS)}")
     wrong = [split for split in splits if split not in SPLITS]
     problems += [f"by: {split!r} is no split; allowed: {', '.join(SPLITS)}" for split in wrong]
     checked = checked_settings(settings, TableFit, problems)
@@ -379,7 +383,9 @@ def _all_problems(
                     others = f", or fit {', '.join(names)}" if (names := suited(corpus)) else ""
                     lacking = [one for one in UNKNOWN if one in LAWS[law].columns and one not in (*points, *unknown)]
                     asked = f", fit one number for all with unknown=[{','.join(lacking)}]" * bool(lacking)
-                    hint = f"; name it with columns={asked}{others}"
+                    absent = "D" in LAWS[law].columns and "D" not in points and "step" in points
+                    tokens = ", D like '{D: step * 65536 / 1e9}' of 65,536 tokens a step" * absent
+                    hint = f"; name it with columns={tokens}{asked}{others}"
                 hint += " Perplexities: columns='{loss: log COLUMN}'" * line.startswith("loss = ")
                 whose.setdefault(line + hint, []).append(of_law)
     everyone = len(laws) * len(parts)

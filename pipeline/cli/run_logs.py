@@ -242,15 +242,16 @@ def wandb_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) -> dict[str, RunLog]:
     table, _ = renamed(read_table(path, columns, [key.removeprefix("log ") for key in losses]), columns)
+    has, wide = ", ".join(map(str, table.columns[:20])), dict[str, str]()
     if rate := next((key for key in RATES if key in table), None):
         table = table.assign(learning_rate=table[rate])
-    along, wide = table, dict[str, str]()
+    along = table
     if "corpus" not in table and (wide := {key: losses[key] for key in losses if key.removeprefix("log ") in table}):
         along, table = _long(table, wide)
     if lacking := [name for name in ("step", "corpus", "loss") if name not in table.columns]:
-        named = ", ".join(f"{name}: ..." for name in lacking)
-        has = ", ".join(map(str, table.columns[:20]))
-        raise ConfigError([f"{path}: no column {', '.join(lacking)}; it has {has}; name it with columns='{{{named}}}'"])
+        named = f"name it with columns='{{{', '.join(f'{name}: ...' for name in lacking)}}}'"
+        named += "; losses on one corpus alone are for cptlaw fit points=FILE" * (lacking == ["corpus"])
+        raise ConfigError([f"{path}: no column {', '.join(lacking)}; it has {has}; {named}"])
     if table.empty:
         raise StudyError(f"{path}: no rows")
     keys = [name for name in ("run", "step", "corpus") if name in table.columns]

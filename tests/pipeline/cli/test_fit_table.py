@@ -209,7 +209,7 @@ def test_wrong_points_are_told_all_at_once_with_the_line_of_the_file(file: Path,
     ]
     (line,) = printed(capsys, 2, f"points={file}", "law=dcpt")
     assert line.startswith("missing columns: N, D, loss; the table has params_b, r, step, name, tokens_b, val_loss")
-    assert line.endswith("; name it with columns=")
+    assert line.endswith("; name it with columns=, D like '{D: step * 65536 / 1e9}' of 65,536 tokens a step")
 
 
 def test_corpora_that_would_share_a_file_are_refused(points: pd.DataFrame, tmp_path: Path, capsys) -> None:
@@ -340,6 +340,16 @@ def test_the_areas_of_a_schedule_come_from_its_learning_rates(curve: Path, capsy
         "; name it with columns=, or fit power, power-offset, rectified, rectified-floorless, power-floorless, "
         "annealing"
     )
+
+
+def test_a_plain_curve_is_told_what_it_can_be_fitted_by(curve: Path, capsys) -> None:
+    assert printed(capsys, 2, f"points={curve}") == [
+        "law: has no value; give law=..., one or a list of annealing; cptlaw laws lists what others read"
+    ]
+    assert printed(capsys, 2, f"points={curve}", "law=chinchilla") == [
+        "missing columns: N, D; the table has step, lr, loss, tokens; name it with columns=, "
+        "D like '{D: step * 65536 / 1e9}' of 65,536 tokens a step, or fit annealing"
+    ]
 
 
 def test_the_losses_of_one_run_are_predicted_beyond_it(curve: Path, capsys) -> None:

@@ -148,6 +148,8 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys) -> None:
         ("trainer_state.json", '{"log_history": [', "not a log of Trainer or wandb"),
         ("table.txt", "step,corpus,loss\n", "; a table ends in .csv, .tsv, .parquet, .jsonl"),
         ("upper.csv", "Step,corpus,loss\n", "no column step; it has Step, corpus, loss; name it"),
+        ("plain.csv", "step,lr,loss\n", "no column corpus; it has step, lr, loss; name it with columns="),
+        ("plain.csv", "step,lr,loss\n", "; losses on one corpus alone are for cptlaw fit points=FILE"),
     ):
         if content:
             (tmp_path / name).write_text(content)
