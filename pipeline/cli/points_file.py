@@ -95,14 +95,22 @@ def _csv(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
     for name in table.columns.intersection([*losses]):
         table[name] = _with_nan(table[name], text[name].str.fullmatch(r"(?i)\s*[-+]?nan\s*"))
     with _opened(path) as file:
-        text = io.StringIO(file.read().decode(encoding), newline="")
-    after = itertools.islice(text, how["skiprows"], None)
-    records = csv.reader(after, delimiter=sep, skipinitialspace=how["skipinitialspace"])
-    ends = [(0, [""]), *((records.line_num, cells) for cells in records)]
-    # A cell may hold lines, and pandas leaves out blank ones.
-    starts = [last + 1 for (last, _), (_, cells) in itertools.pairwise(ends) if "".join(cells).strip() or cells[1:]]
-    rows = starts[1:] if len(starts) == len(table) + 1 else table.index + 2
-    return table.set_axis(np.array(rows) + how["skiprows"])
+        content = file.read()
+    rows = np.arange(len(table)) + 2
+    # A cell may hold lines, and pandas leaves out blank ones; else millions of rows need not be read again.
+    if _line_count(content) != how["skiprows"] + 1 + len(table):
+        after = itertools.islice(io.StringIO(content.decode(encoding), newline=""), how["skiprows"], None)
+        records = csv.reader(after, delimiter=sep, skipinitialspace=how["skipinitialspace"])
+        ends = itertools.chain(
+            [(0, False)], ((records.line_num, "".join(cells).strip() or cells[1:]) for cells in records)
+        )
+        starts = [last + 1 for (last, _), (_, is_row) in itertools.pairwise(ends) if is_row]
+        rows = np.array(starts[1:]) if len(starts) == len(table) + 1 else rows
+    return table.set_axis(rows + how["skiprows"])
+
+
+def _line_count(content: bytes) -> int:
+    return content.count(b"\n") + (content[-1:] not in (b"\n", b""))
 
 
 def _refuse_points(name: str, steps: pd.Series) -> None:
@@ -127,12 +135,14 @@ def _jsonl(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFram
     with _opened(path) as file:
         table = pd.read_json(file, lines=True, dtype=dict.fromkeys(names, object))
     with _opened(path) as file:
-        lines = {number: line for number, line in enumerate(file.read().splitlines(), start=1) if line.strip()}
+        content = file.read()
     if len(own := table.columns.intersection([*losses])):
-        rows = [*map(json.loads, lines.values())]
+        rows = [json.loads(line) for line in content.splitlines() if line.strip()]
         for name in own:
             table[name] = _with_nan(table[name], pd.Series([row.get(name) != row.get(name) for row in rows]))
-    return table.set_axis([*lines])
+    if _line_count(content) == len(table):
+        return table.set_axis(table.index + 1)
+    return table.set_axis([number for number, line in enumerate(content.splitlines(), start=1) if line.strip()])
 
 
 def _with_nan(column: pd.Series, is_nan: pd.Series) -> pd.Series:
