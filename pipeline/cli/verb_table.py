@@ -97,7 +97,7 @@ status, plan, fit, recommend, predict, confirm and follow take --json. eval "$(c
 exit codes: {codes}
 """
 
-EXIT_CODES = """0 done; 1 a run failed, nothing meets the goal, or an error of the program (--debug shows where);
-2 bad configuration; 3 input missing or disk full; 75 stopped or waiting: remove the file STOP of the study if there is
-one, and give the command again"""
+EXIT_CODES = """0 done; 1 a run failed, recommend finds nothing that meets the goal, or an error of the program (--debug
+shows where); 2 bad configuration; 3 input missing or disk full; 75 stopped or waiting: remove the file STOP of the
+study if there is one, and give the command again"""
 """README has the same words."""

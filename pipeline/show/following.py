@@ -87,7 +87,8 @@ def position_lines(run: FollowedRun) -> Iterator[str]:
             "domain_ratio=, target.peak_learning_rate= and schedule@target.schedule= say how it is trained"
         )
     for corpus, level in run.levels.items():
-        if abs(level) > 1e-3 * run.target.before[corpus]:
+        # As soon as a digit that is printed is another than the study's.
+        if abs(level) >= 5e-5:
             own, known = run.loss_before(corpus), run.target.before[corpus]
             yield f"{corpus}: {own:.4f} before the run, {known:.4f} in the study; predictions shifted by {level:+.4f}"
 

@@ -144,6 +144,14 @@ def test_a_run_that_drifts_inside_its_interval_is_named(study: Study, tmp_path: 
     assert "general: drifts " not in said(lambda step: 0.004 + 0.002 * (-1) ** (step // 2)), "not farther"
 
 
+def test_a_loss_before_the_run_that_moves_a_printed_digit_is_named(study: Study, tmp_path: Path, capsys) -> None:
+    moved = table(tmp_path / "log.jsonl", 20, lambda *where: 1.0002 if where == ("domain", 0) else 1.0)
+    text = followed(study, moved, capsys)[1]
+    assert "general: 3" not in text
+    assert "domain: 4.0008 before the run, 4.0000 in the study; predictions shifted by +0.0008" in text
+    assert "predictions shifted" not in followed(study, table(tmp_path / "same.jsonl", 20), capsys)[1]
+
+
 def test_losses_count_from_where_points_are_fitted(study: Study, tmp_path: Path, capsys) -> None:
     """The law's first step, but no later than a quarter of the runs for the fit."""
     late = "law.transfer-open.from_step=1000"
