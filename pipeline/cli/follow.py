@@ -157,7 +157,7 @@ def _asked(context: Context, overrides: Sequence[str]) -> tuple[AnsweringLaws, T
     target = find_target(laws.question, laws.points, model)
     if answer and "target.steps" not in given and context.question.goal.kind != "trade-off":
         target = target.lasting(answer.target.steps)
-    return laws, target, ratio
+    return laws.at(target), target, ratio
 
 
 def _read(

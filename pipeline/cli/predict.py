@@ -33,7 +33,7 @@ from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import StudyError
 from pipeline.study.number_format import laws_used, percent, quantity
-from pipeline.study.target import Target, find_target, other_batch
+from pipeline.study.target import find_target, other_batch
 from training.keys import Allowed
 from training.run import Exit
 
@@ -66,8 +66,6 @@ points=FILE needs no study: a table of the losses of one model on one mixture, w
 """
 
 
-TESTED = 50.0
-"""Times as far as was fitted up to which errors of predictions were measured, docs/performance.md."""
 FAR = 12.0
 """Times as far as was fitted from which a line warns: runs of our own were met at 3 times, and missed at 20."""
 _SEEN = "docs/guide.md#what-should-i-not-trust"
@@ -134,14 +132,12 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         for ratio in ratios
         for corpus in laws.corpora
     ]
-    horizon = dict(_distances(laws, target))
+    horizon = dict(laws.distances(target))
     lines = [f"horizon: {times:.3g} times the {what} of a fitted run" for what, times in horizon.items()]
-    furthest = max(horizon.values(), default=1.0)
-    if not (is_known := furthest <= TESTED):
-        unknown = f"{furthest:.3g} times as far as was fitted, and intervals were tested up to {TESTED:.0f} times"
-        lines.append(f"not known: {unknown}; a longer run for the fit would tell")
+    if not (is_known := not (unknown := laws.untested(target))):
+        lines.append(unknown)
         rows = []
-    elif furthest > FAR:
+    elif max(horizon.values(), default=1.0) > FAR:
         lines.append(f"far: kept runs ten to thirty times as far were missed by 3 to 14% in the mean ({_SEEN})")
     beyond = [
         *unfollowed(context, laws),
@@ -230,16 +226,6 @@ def _table(rows: Sequence[Row]) -> Table:
         for row in rows
     ]
     return Table("", columns, cells, left=2)
-
-
-def _distances(laws: AnsweringLaws, target: Target) -> Iterator[tuple[str, float]]:
-    """How far the run is beyond the fitted ones, by tokens and by size: of what, and how many times."""
-    ranges = laws.fit(laws.corpora[1]).ranges
-    for column, value, what in (("D", target.D, "tokens"), ("N", target.N, "parameters")):
-        low, high = ranges.get(column, (value, value))
-        if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
-            end, times = ("most", value / high) if value > high else ("fewest", value / low)
-            yield f"{end} {what}", times
 
 
 def _newer_lines(context: Context) -> Iterator[str]:

@@ -106,7 +106,8 @@ def most_tokens(question: Question) -> float:
     20000000.0
     """
     goal = question.goal
-    return goal.most_tokens or LONGEST * (goal.domain_tokens or float("nan"))
+    longest = MOST_STEPS * question.tokens_per_step()
+    return goal.most_tokens or min(LONGEST * (goal.domain_tokens or float("nan")), longest)
 
 
 def extended_at(question: Question, steps: int) -> int | None:

@@ -266,6 +266,16 @@ def weights(tested: pd.DataFrame, corpus: str, kind: str, horizon: float = 1.0) 
     return law_weights({law: known[law] for law in laws_that_count(known, horizon)}) if len(errors) else {}
 
 
+def horizon_weights(
+    fits: Mapping[str, Mapping[str, Fit]], tested: pd.DataFrame, N: float, D: float
+) -> dict[str, dict[str, float]]:
+    """Corpus -> law -> its weight in the average that answers for a run of N and D, billions, by its own horizon."""
+    spreads = {corpus: next(iter(of_law.values())).spread for corpus, of_law in fits.items()}
+    return {
+        corpus: weights(tested, corpus, spread.kind(N, D), spread.horizon(N, D)) for corpus, spread in spreads.items()
+    }
+
+
 def with_average(
     fits: Mapping[str, Mapping[str, Fit]], weights: Mapping[str, Mapping[str, float]], tested: pd.DataFrame
 ) -> dict[str, dict[str, Fit | LawAverage]]:

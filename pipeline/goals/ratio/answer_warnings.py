@@ -23,7 +23,8 @@ from training.schedule import learning_rates
 UNFOLLOWED = "are not followed by"
 """What a warning says of the losses of a corpus that the answering laws miss by more than their mean would."""
 WEIGHTS = (
-    "do not say where the optimum", "end with a higher loss", "a spike", MISSED_RUN, "is flat", UNFOLLOWED,
+    "^not known", "do not say where the optimum", "end with a higher loss", "a spike", MISSED_RUN, "is flat",
+    UNFOLLOWED,
     "have failed|runs are failed", "no ratio is feasible",
     "runs only", "beyond the points", "could not be fitted|left out", "could be tested", "not done",
     "not in the average", "", "not identified|do not fix",
@@ -124,7 +125,9 @@ def is_flat(gain: float, loss: float, low: float, high: float) -> bool:
 def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gain: float | None) -> Iterator[str]:
     """What limits an answer: the optimum that is not found, the laws that were left out, the fits' own warnings."""
     general, domain = context.corpora
-    if not answer.identified:
+    if line := laws.untested(answer.target):
+        yield line
+    elif not answer.identified:
         yield "the points do not say where the optimum is: its interval is all that was asked"
     if line := other_batch(context.plan, answer.target.tokens_per_step):
         yield line

@@ -17,11 +17,13 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import ModelCandidate, RecommendedChange
 from pipeline.study.collect import schedules
 from pipeline.study.context import Context
-from pipeline.study.fits import refuse_other_points, weights, with_average
+from pipeline.study.fits import horizon_weights, refuse_other_points, with_average
 from pipeline.study.folder import PlannedRun
 from pipeline.study.target import Target, find_target
 from training.schedule import learning_rates
 
+TESTED = 50.0
+"""Times as far as was fitted up to which errors of predictions were measured, docs/performance.md."""
 CHANGE_LAW = "transfer-two-mixtures"
 """The law that knows runs of two mixtures."""
 
@@ -39,6 +41,8 @@ class AnsweringLaws:
     """Corpus -> law, or average, that answers for it."""
     weights: dict[str, dict[str, float]] = field(default_factory=dict)
     """Corpus -> law -> weight in the average; empty where one law answers alone."""
+    tested: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """Predictions of held-out points, by which laws are weighed."""
 
     @property
     def corpora(self) -> tuple[str, str]:
@@ -49,22 +53,49 @@ class AnsweringLaws:
         """The fit that answers for a corpus."""
         return self.fits[corpus][self.law[corpus]]
 
+    def at(self, target: Target) -> AnsweringLaws:
+        """The same with the laws that count at the horizon of a run, and their weights there."""
+        if not any(self.weights.values()):
+            return self
+        alone = {
+            corpus: {law: fit for law, fit in of.items() if isinstance(fit, Fit)} for corpus, of in self.fits.items()
+        }
+        weight = horizon_weights(alone, self.tested, target.N, target.D)
+        return replace(self, fits=with_average(alone, weight, self.tested), weights=weight)
+
     def at_peak(self, peak: float) -> AnsweringLaws:
         """The same for a run with this peak learning rate alone."""
         design = replace(self.question.design, peaks=[1.0])
         return replace(self, question=replace(with_peak(self.question, peak), design=design))
 
+    def distances(self, target: Target) -> Iterator[tuple[str, float]]:
+        """How far a run is beyond the fitted ones, by tokens and by size: of what, and how many times."""
+        ranges = self.fit(self.corpora[1]).ranges
+        for column, value, what in (("D", target.D, "tokens"), ("N", target.N, "parameters")):
+            low, high = ranges.get(column, (value, value))
+            if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
+                end, times = ("most", value / high) if value > high else ("fewest", value / low)
+                yield f"{end} {what}", times
+
+    def untested(self, target: Target) -> str:
+        """Why nothing is known of a run: it is farther than any whose errors were measured; empty: it is not."""
+        furthest = max((times for _, times in self.distances(target)), default=1.0)
+        if furthest <= TESTED * (1 + 1e-9):
+            return ""
+        far = f"{furthest:.3g} times as far as was fitted, and intervals were tested up to {TESTED:.0f} times"
+        return f"not known: {far}; a longer run for the fit would tell"
+
     def loss(self, target: Target, corpus: str, ratio: float) -> tuple[float, float, float]:
         """Loss at the end of a run at a domain ratio, and the ends of its prediction interval, nats per token."""
-        fit, r = self.fit(corpus), 1 - ratio if corpus == self.question.corpora.general else ratio
+        fit, r = self.at(target).fit(corpus), 1 - ratio if corpus == self.question.corpora.general else ratio
         frame = pd.DataFrame([{**target.columns(corpus, fit), "r": r}])
         low, high = fit.predict_interval(frame)
         return float(fit.predict(frame)[0]), float(low[0]), float(high[0])
 
     def trade_off(self, target: Target) -> TradeOff:
         """The largest domain ratio of a run at which the general loss stays within `goal.tolerance`."""
-        general, domain = self.corpora
-        fits, tolerance = (self.fit(general), self.fit(domain)), self.question.goal.tolerance
+        (general, domain), laws = self.corpora, self.at(target)
+        fits, tolerance = (laws.fit(general), laws.fit(domain)), self.question.goal.tolerance
         return trade_off(
             *fits, target.N, target.D, tolerance, target.before[general],
             general_at=target.columns(general, fits[0]), domain_at=target.columns(domain, fits[1]),
@@ -162,13 +193,10 @@ def answering_laws(context: Context) -> AnsweringLaws:
     points, fits = context.points, context.fits
     refuse_other_points(context.study, context.points_digest)
     question = with_tried_peaks(context.question.with_laws(fits), context.plan)
-    target, weight = find_target(question, points), {}
-    for corpus, of_law in fits.items() if len(question.law) > 1 else ():
-        fitted = next(iter(of_law.values()))
-        kind, horizon = fitted.spread.kind(target.N, target.D), fitted.spread.horizon(target.N, target.D)
-        weight[corpus] = weights(context.tested, corpus, kind, horizon)
+    target, tested = find_target(question, points), context.tested
+    weight = horizon_weights(fits, tested, target.N, target.D) if len(question.law) > 1 else {}
     law = {corpus: AVERAGE if weight.get(corpus) else next(iter(question.law)) for corpus in context.corpora}
-    return AnsweringLaws(question, points, with_average(fits, weight, context.tested), law, weight)
+    return AnsweringLaws(question, points, with_average(fits, weight, tested), law, weight, tested)
 
 
 def with_tried_peaks(question: Question, plan: Sequence[PlannedRun]) -> Question:

@@ -12,11 +12,12 @@ from fitting.schedule import FORWARD
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, ratio_of_run
 from pipeline.goals.ratio.confirm import Place, minimum_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
-from pipeline.question.messages import finite_above, shown
+from pipeline.question.messages import ConfigError, finite_above, shown
 from pipeline.question.presets import ladder_names, models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, Outcome, Recommendation
 from pipeline.study.target import Target, find_target
+from training.keys import MOST_STEPS
 
 
 class ComputeGoal(LawGoal):
@@ -45,6 +46,10 @@ class ComputeGoal(LawGoal):
         measured = sorted((find_target(question, laws.points, name) for name in names), key=lambda target: target.N)
         flops, step = question.goal.flops, question.tokens_per_step()
         # C = 6 N D, N in billions.
+        most = 6e9 * measured[0].N * step * MOST_STEPS
+        if flops > most:
+            of = f"{MOST_STEPS:,} steps of {measured[0].model}"
+            raise ConfigError([f"goal.flops: {flops:g}; allowed: up to {most:.4g}, {of}"])
         targets = [target.lasting(max(1, round(flops / (6e9 * target.N * step)))) for target in measured]
         intervals = [_ratio(laws, target) for target in targets]
         if short := [target.model for target, (ratio, *_) in zip(targets, intervals) if ratio is None]:
@@ -54,6 +59,7 @@ class ComputeGoal(LawGoal):
         losses = [laws.loss(target, domain, ratio) for target, ratio in zip(targets, ratios)]
         best = int(np.argmin([loss for loss, *_ in losses]))
         target = targets[best]
+        laws = laws.at(target)
         answer = compute_optimal(
             laws.fit(domain), flops, at=_by_size(laws, targets, ratios), sizes=(targets[0].N, targets[-1].N)
         )

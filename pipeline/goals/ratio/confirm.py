@@ -30,7 +30,7 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Interval, MeasuredPlace, Outcome, Recommendation
 from pipeline.study.collect import last_losses
 from pipeline.study.context import Context
-from pipeline.study.fits import with_average
+from pipeline.study.fits import horizon_weights, with_average
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError, import_words
 from pipeline.study.number_format import percent
 from pipeline.study.status import ended_points
@@ -165,7 +165,6 @@ def compare(
     study, points = context.study, context.points
     recommendation = Recommendation.read(study)
     question = with_peak(context.question, recommendation.peak_learning_rate)
-    answering = with_average(context.fits, recommendation.weights, context.tested)
     by_place: dict[tuple, list[PlannedRun]] = {}
     for run in runs:
         # Runs of a place differ in their seed alone.
@@ -175,6 +174,8 @@ def compare(
         place.sort(key=lambda run: run.spec.seed)
         run = place[0]
         target = find_target(question, points, run.model).lasting(run.spec.steps)
+        weights = horizon_weights(context.fits, context.tested, target.N, target.D) if recommendation.weights else {}
+        answering = with_average(context.fits, weights, context.tested)
         for corpus in (question.corpora.general, question.corpora.domain):
             ends = _ends(points, place, corpus)
             measured, bits = float(ends["loss"].mean()), float(ends["bits_per_byte"].mean())

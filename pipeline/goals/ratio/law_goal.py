@@ -117,8 +117,8 @@ class LawGoal(Goal):
             collect(context.study, context.question.corpora.general)
             self.fit(context.fresh(), log)
             content = self.recommend(context.fresh(), log)
-        except (StudyError, PointsError):
-            return None  # Too few points for a law: more runs are needed.
+        except (StudyError, PointsError, ConfigError):
+            return None  # Too few points for a law, or too short runs for so many tokens: more runs are needed.
         if content.mixture is None or content.low is None or content.high is None:
             return None
         if not any(row.split == "ratio" for row in content.held_out):
@@ -167,14 +167,14 @@ class LawGoal(Goal):
         fits = fit_all(study, question, points, rates, log)
         tested = back_test(study, question.with_laws(fits), points, rates)
         keep_errors(study, fits, tested)
-        return FitSummary(tested, [*_weight_lines(context.fresh()), *trust(tested)])
+        return FitSummary(tested, [*([] if self.chooses_run else _weight_lines(context.fresh())), *trust(tested)])
 
     def recommend(self, context: Context, log: Log) -> Recommendation:
         """Answer with `answering_laws`. Raises PointsError: they cannot be asked this."""
         _refuse_phases(context.question)
         _refuse_other_runs(context)
-        laws = answering_laws(context)
-        answer = self.solve(laws)
+        answer = self.solve(laws := answering_laws(context))
+        laws = laws.at(answer.target)
         at_answer = laws if answer.peak is None else laws.at_peak(answer.peak)
         changes, change_notes = [], []
         if context.question.goal.change_at and CHANGE_LAW not in laws.question.law:
@@ -208,7 +208,7 @@ class LawGoal(Goal):
                 if ratio is not None and answer.predicted
             },
             binding=answer.binding,
-            identified=answer.identified,
+            identified=answer.identified and not laws.untested(answer.target),
             optimum={name: Interval(*estimate) for name, estimate in answer.optimum.items()},
             candidates=answer.candidates,
             warnings=warnings,

@@ -4,15 +4,16 @@ import math
 from collections.abc import Iterator
 
 from fitting import limited_data
-from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
+from pipeline.goals.ratio.answering_laws import TESTED, AnsweringLaws, Solution
 from pipeline.goals.ratio.confirm import Place, minimum_outcome, ratios
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.question.design import most_tokens
-from pipeline.question.messages import finite_above, shown
+from pipeline.question.messages import ConfigError, finite_above, shown
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
 from pipeline.study.number_format import quantity
 from pipeline.study.target import find_target
+from training.keys import MOST_STEPS
 
 
 class LimitedDataGoal(LawGoal):
@@ -23,26 +24,51 @@ class LimitedDataGoal(LawGoal):
 
     def problems(self, question: Question) -> Iterator[str]:
         goal, step = question.goal, question.tokens_per_step()
-        if not finite_above(goal.domain_tokens, step - 1):
+        longest = MOST_STEPS * step
+        if not finite_above(goal.domain_tokens, step - 1) or (goal.domain_tokens or 0) > longest:
             value = f"goal.domain_tokens: {shown(goal.domain_tokens)} with goal.kind=limited-data"
-            yield f"{value}; allowed: tokens of the domain to be read once, a step's {step:,} or more, like 5e9"
-        elif goal.most_tokens is not None and not finite_above(goal.most_tokens, goal.domain_tokens or 0):
-            allowed = f"null, or above {goal.domain_tokens:g}, goal.domain_tokens"
+            allowed = f"a step's {step:,} to {longest:.4g}, {MOST_STEPS:,} steps"
+            yield f"{value}; allowed: tokens of the domain to be read once, {allowed}"
+        elif goal.most_tokens is not None and not (goal.domain_tokens or 0) < goal.most_tokens <= longest:
+            allowed = f"null, or above {goal.domain_tokens:g}, goal.domain_tokens, up to {longest:.4g}"
             yield f"goal.most_tokens: {goal.most_tokens:g}; allowed: {allowed}"
 
     def solve(self, laws: AnsweringLaws) -> Solution:
         question, domain = laws.question, laws.corpora[1]
-        base, fit = find_target(question, laws.points), laws.fit(domain)
+        base = find_target(question, laws.points)
         assert question.goal.domain_tokens is not None
         tokens = question.goal.domain_tokens / 1e9
         most = most_tokens(question) / 1e9
-        by_length = base.columns_by_length(domain, fit, tokens, most)
-        answer = limited_data(fit, base.N, tokens, most_tokens=most, at=by_length)
-        ratio, low, high = answer.values["domain_ratio"]
-        target = base.lasting(limited_steps(question, ratio))
+        target, tried = base.lasting(limited_steps(question, 1.0)), list[object]()
+        longest = TESTED * max(fit.ranges.get("D", (0.0, math.inf))[1] for fit in laws.fits[domain].values())
+        if tokens > longest:
+            raise ConfigError(
+                [
+                    f"goal.domain_tokens: {1e9 * tokens:g}; allowed: up to {1e9 * longest:g}, {TESTED:.0f} times the "
+                    "longest run for the fit, as far as intervals were tested; longer runs for the fit allow more"
+                ]
+            )
+        most = min(most, longest)
+        # Which laws count follows from the length of the answer: those at it have to be those that gave it.
+        while True:
+            laws = laws.at(target)
+            tried.append(laws.weights)
+            fit = laws.fit(domain)
+            by_length = base.columns_by_length(domain, fit, tokens, most)
+            answer = limited_data(fit, base.N, tokens, most_tokens=most, at=by_length)
+            ratio, low, high = answer.values["domain_ratio"]
+            target = base.lasting(limited_steps(question, ratio))
+            if (there := laws.at(target).weights) in tried:
+                break
+        warnings, identified = answer.warnings, not (low <= 1.01 * tokens / most and high >= 0.99)
+        if there != tried[-1]:
+            identified = False
+            warnings.append(f"{domain}: by the laws that count at the length of the best run another length is best")
         predicted = {corpus: laws.loss(target, corpus, ratio) for corpus in laws.corpora}
-        identified = not (low <= 1.01 * tokens / most and high >= 0.99)
-        return Solution(target, ratio, low, high, predicted, answer.status.message, answer.warnings, identified)
+        binding = answer.status.message
+        if answer.status.code == "limited" and most == longest:
+            binding = f"{TESTED:.0f} times the longest run for the fit: intervals of a longer one were not tested"
+        return Solution(target, ratio, low, high, predicted, binding, warnings, identified)
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
         """Those whose run is no longer than the answer's may be, which is another one than the best of all."""

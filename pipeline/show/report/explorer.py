@@ -24,7 +24,7 @@ from pipeline.show.conclusion import WIDEST
 from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import Key, Panel, axis, band, log_axis, numbers, panel, ratio_axis
-from pipeline.study.fits import weights, with_average
+from pipeline.study.fits import horizon_weights, with_average
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target
 
@@ -173,8 +173,8 @@ def _of_target(
     if evidence.tested is None or not isinstance(fit, LawAverage):
         return fit
     # Beyond what some laws see they have no weight at the answer, and have one here.
-    own = {corpus: weights(evidence.tested, corpus, fit.spread.kind(N, D), fit.spread.horizon(N, D))}
-    return with_average(evidence.context.fits, own, evidence.tested)[corpus][AVERAGE]
+    laws = {corpus: evidence.context.fits[corpus]}
+    return with_average(laws, horizon_weights(laws, evidence.tested, N, D), evidence.tested)[corpus][AVERAGE]
 
 
 def _answers(

@@ -24,6 +24,15 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"kind": "limited-data"}, "goal.domain_tokens: null with goal.kind=limited-data; allowed: tokens of the domain"),
     ({"kind": "limited-data", "domain_tokens": 5.0}, "goal.domain_tokens: 5 with goal.kind=limited-data"),
     (
+        {"kind": "limited-data", "domain_tokens": 1e12},
+        "goal.domain_tokens: 1e+12 with goal.kind=limited-data; allowed: tokens of the domain to be read once, a "
+        "step's 2,048 to 2.048e+10, 10,000,000 steps",
+    ),
+    (
+        {"kind": "limited-data", "domain_tokens": 1e6, "most_tokens": 1e12},
+        "goal.most_tokens: 1e+12; allowed: null, or above 1e+06, goal.domain_tokens, up to 2.048e+10",
+    ),
+    (
         {"kind": "limited-data", "domain_tokens": 1e6, "most_tokens": 1e5},
         "goal.most_tokens: 100000; allowed: null, or above 1e+06, goal.domain_tokens",
     ),

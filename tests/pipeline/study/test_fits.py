@@ -279,7 +279,7 @@ def test_a_fit_that_is_read_has_the_interval_of_the_recommendation(whole) -> Non
     for run, (corpus, name) in itertools.product(
         (target, target.lasting(900)), itertools.product(laws.corpora, laws.fits["general"])
     ):
-        fit = laws.fits[corpus][name]
+        fit = laws.at(run).fits[corpus][name]
         asked = dataclasses.replace(laws, law=dict.fromkeys(laws.corpora, name))
         frame = pd.DataFrame([{**run.columns(corpus, fit), "r": 0.4}])
         ratio = 0.6 if corpus == "general" else 0.4

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,22 @@ import pandas as pd
 import pytest
 
 from fitting import LAWS, loss_curve
-from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, answering_laws
+from pipeline.goals.ratio.confirm import compare
 from pipeline.goals.ratio.limited_data_goal import limited_steps
 from pipeline.goals.registry import goal_of, read_question
+from pipeline.plan.write import add_to_plan
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import GoalConfig, LawConfig, Question
+from pipeline.show.conclusion import conclude
 from pipeline.show.report.pages import write_pages
+from pipeline.study.collect import collect
 from pipeline.study.context import Context
 from pipeline.study.fits import read_back_test
+from pipeline.study.folder import Study, study_of
 from pipeline.study.target import find_target
 from tests.fitting.given import given
+from tests.pipeline.show.report.report_study import long_corpora, write_runs
 
 LAW = "transfer-anchored"
 PARAMS = {
@@ -148,6 +156,63 @@ def test_of_several_peaks_the_one_with_the_least_domain_loss_answers() -> None:
     assert (only.peak, only.domain_ratio) == (pytest.approx(0.3 * peak), alone[0.3 * peak].domain_ratio)
 
 
+def _of_run(made: Study, question: Question, steps: int = 1, **goal: Any) -> Context:
+    """A goal of a study on disk, and a run of so many steps."""
+    target, studies = dataclasses.replace(question.target, steps=steps), str(made.folder.parent)
+    own = dataclasses.replace(question, target=target, goal=GoalConfig(**goal), studies=studies)
+    return Context(own, study_of(own), long_corpora(made, "general", question.corpora.domain), "bf16")
+
+
+def _longest(made: Study, question: Question) -> float:
+    """Tokens of the longest run for the fit."""
+    points = Context(question, made).points
+    return 1e9 * float(points.loc[points["role"] == "fit", "D"].max())
+
+
+def test_the_laws_that_count_at_the_length_of_the_answer_give_it_and_judge_it(changeable) -> None:
+    made, question = changeable
+    longest, domain = _longest(made, question), question.corpora.domain
+    for times in (0.02, 4.0):
+        context = _of_run(made, question, kind="limited-data", domain_tokens=times * longest)
+        goal = goal_of(context.question)
+        answer = goal.recommend(context, list)
+        far = 3 * longest < 1e9 * answer.target.D
+        assert far == (times > 1)
+        assert all(({*of} == {"dcpt"}) == far for of in answer.weights.values()), answer.weights
+        runs = goal.confirmation_runs(context.fresh())
+        write_runs(made, context.question, add_to_plan(made, runs))
+        collect(made, "general")
+        rows = compare(context.fresh(), runs, goal.outcome).confirmations
+        for row in (row for row in rows if row.recommended):
+            # As cptlaw predict does, which is asked about a length.
+            laws = answering_laws(_of_run(made, question, row.steps))
+            known = laws.loss(find_target(laws.question, laws.points), row.corpus, row.domain_ratio)
+            assert (row.predicted, row.low, row.high) == pytest.approx(known, rel=1e-12)
+            if row.run == rows[0].run:
+                assert row.domain_ratio == pytest.approx((answer.mixture or {})[domain], abs=1e-3)
+                assert dataclasses.astuple(answer.predicted[row.corpus]) == pytest.approx(known, rel=1e-3)
+        assert len({row.steps for row in rows}) > 1
+
+
+def test_no_run_is_recommended_that_is_too_far_to_predict(changeable) -> None:
+    made, question = changeable
+    longest = _longest(made, question)
+    context = _of_run(made, question, kind="limited-data", domain_tokens=40 * longest)
+    answer = goal_of(context.question).recommend(context, list)
+    assert 40 * longest <= 1e9 * answer.target.D <= 50.001 * longest
+    context = _of_run(made, question, kind="limited-data", domain_tokens=51 * longest)
+    allowed = f"goal.domain_tokens: {51 * longest:g}; allowed: up to {50 * longest:g}, 50 times the longest run"
+    with pytest.raises(ConfigError, match=f"^{re.escape(allowed)}"):
+        goal_of(context.question).recommend(context, list)
+    # Another goal is asked about this run alone.
+    steps = round(60 * longest / question.tokens_per_step())
+    context = _of_run(made, question, steps)
+    answer = goal_of(context.question).recommend(context, list)
+    assert answer.warnings[0].startswith("not known: 60 times as far as was fitted")
+    assert not answer.identified
+    assert "is not known yet" in conclude(context.fresh(), answer, None).headline
+
+
 def test_points_that_do_not_say_where_are_told() -> None:
     asked = _asked(draws=60, wobble=1.5, kind="limited-data", domain_tokens=3e5, most_tokens=6e5)
     assert not _answer(asked).identified
@@ -168,6 +233,13 @@ def test_the_best_model_for_so_much_compute(flops: float, model: str) -> None:
     assert 0.999 * SIZES["qwen2-0.05m"] <= N.low <= N.value <= N.high <= 1.001 * SIZES["qwen2-0.3m"]
     sides = {"qwen2-0.3m": "the greatest size", "qwen2-0.15m": "compute", "qwen2-0.05m": "the least size"}
     assert found.binding.startswith(sides[model])
+
+
+def test_so_much_compute_that_no_run_is_as_long() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^goal\.flops: 5e\+19; allowed: up to .*, 10,000,000 steps of qwen2-0\.05m$"
+    ):
+        _answer(_asked(kind="compute", flops=5e19, domain_ratio=0.5))
 
 
 def test_without_a_share_each_model_takes_what_general_can_bear() -> None:
