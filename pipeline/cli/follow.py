@@ -140,7 +140,8 @@ def _read_words(words: Sequence[str]) -> tuple[list[str], FollowSettings, list[s
     problems = update_settings(settings, of_follow, FollowSettings)
     if len(names) < 1 + (not settings.checkpoints):
         allowed = "a study folder and a log, or checkpoints=FOLDER in its place"
-        problems.append(f"cptlaw follow: {len(names)} names; allowed: {allowed}, see --help")
+        given = f"{names[0]} alone" if names else "no name"
+        problems.append(f"cptlaw follow: {given}; allowed: {allowed}, see --help")
     return names, checked_settings(settings, FollowSettings, problems), [word for word in keys if word not in of_follow]
 
 

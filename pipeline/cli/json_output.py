@@ -12,6 +12,7 @@ from pipeline.launch.launcher import LAUNCHERS
 from pipeline.plan.cost import costs
 from pipeline.plan.duration import speed_of, wall_seconds
 from pipeline.question.schema import Question
+from pipeline.show.conclusion import conclusion_of
 from pipeline.show.tables import mean_error
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.context import Context, context_of
@@ -27,7 +28,12 @@ def json_of(verb: str, question: Question) -> JSON:
         kinds = (WeightsRecommendation, WeightsConfirmation) if many else (Recommendation, Confirmation)
         artifact = kinds[verb == "confirm"]
         # Read, so that a damaged file is an error here too.
-        return {"schema": artifact.SCHEMA, **dataclasses.asdict(artifact.read(context.study))}
+        content = {"schema": artifact.SCHEMA, **dataclasses.asdict(artifact.read(context.study))}
+        if many:
+            return content
+        # The outcome of a confirmation judges its seeds alone; this is what terminal, report and exports say.
+        known = conclusion_of(context)
+        return content | {"conclusion": known.headline, "known": known.is_known, "confirmed": known.verdict}
     content = {"status": _status, "plan": _plan, "fit": _fit}[verb](context)
     return {"schema": 1, "study": str(context.study.folder), **content}
 

@@ -183,7 +183,7 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
     question, words = context.question, _words(context)
     study = shlex.join(words)
     if question.model.path == IMPORTED:
-        nearer = f"runs nearer to {answer.target.model} at this length"
+        nearer = f"runs nearer to the one asked about ({answer.target.model}, {answer.target.steps:,} steps)"
         return f"{nearer}, brought by cptlaw import", import_words(question)
     if question.goal_kind.design_question:
         narrower = f"cptlaw refine {study} trains the runs that should narrow it most, and answers again"

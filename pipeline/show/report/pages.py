@@ -89,7 +89,7 @@ def _card(folder: Path, answer: Evidence) -> tuple[str, str, str, str]:
         known = answer.conclusion
         ratio = ratio if known.domain_ratio is None else known.domain_ratio
         value = f"{percent(ratio)} {answer.domain}" if known.is_known else "not known yet"
-        more = f"90% interval {_interval(content)}; confirmed: {answer.conclusion.verdict}"
+        more = f"90% interval {_interval(content)}; confirmation: {answer.conclusion.verdict}"
     elif content is not None:
         value, more = "none", content.binding
     return answer.domain, value, more, quote(place) if (folder / place).exists() else ""

@@ -13,6 +13,7 @@ import yaml
 from transformers import TrainingArguments, get_scheduler
 
 from conf import WORDS
+from pipeline.cli.json_output import json_of
 from pipeline.cli.main import run
 from pipeline.cli.trainers.formats import FORMATS, scheduler
 from pipeline.cli.trainers.plan import TrainerCorpus, TrainerSchedule, TrainingPlan, schedule_of
@@ -255,6 +256,9 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     shown = capsys.readouterr()
     assert line in shown.out
     assert "keeps to the tolerance" not in shown.out
+    content = json_of("confirm", question)
+    assert content["outcome"]["verdict"] == "not determined"
+    assert f"# confirmation: {content['confirmed']}; " in shown.out
     outcome = goal_of(question).outcome(question, made, rows)
     missed = dataclasses.replace(
         outcome, loss_increase=Interval(0.05, None, None), crossing=Interval(0.2849, None, None)

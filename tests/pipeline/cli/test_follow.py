@@ -315,5 +315,6 @@ def test_a_run_outside_from_its_first_loss_on_may_be_another(study: Study, tmp_p
 
 
 def test_names_that_are_lacking_are_asked_for(study: Study, capsys) -> None:
-    assert "1 names; allowed: a study folder and a log" in refused(["follow", str(study.folder)], capsys, 2)
+    line = f"cptlaw follow: {study.folder} alone; allowed: a study folder and a log, or checkpoints="
+    assert line in refused(["follow", str(study.folder)], capsys, 2)
     assert "nowhere.json: does not exist" in refused(["follow", str(study.folder), "nowhere.json"], capsys, 3)

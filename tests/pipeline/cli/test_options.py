@@ -27,7 +27,7 @@ from pipeline.show.conclusion import conclusion_of
 from pipeline.show.tables import mean_errors_table
 from pipeline.steps import STEPS, step_after
 from pipeline.study.artifacts import Export
-from pipeline.study.context import Context
+from pipeline.study.context import Context, context_of
 from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.show.report.report_study import make_study
 from tests.pipeline.small import refused
@@ -58,8 +58,10 @@ def test_the_guide_lists_the_keys_of_each_verb(study: tuple[Study, Question]) ->
     (fitted, *_) = content["fit"]["fits"]["code"].values()
     assert {*content["status"]["runs"][0]} == documented("a run")
     assert {*next(iter(fitted["parameters"].values()))} == documented("a parameter")
-    assert content["recommend"] == json.loads((study[0].folder / "recommendation.json").read_text())
-    assert content["confirm"] == json.loads((study[0].folder / "confirmation.json").read_text())
+    known = conclusion_of(context_of(study[1]))
+    words = {"conclusion": known.headline, "known": known.is_known, "confirmed": known.verdict}
+    assert content["recommend"] == json.loads((study[0].folder / "recommendation.json").read_text()) | words
+    assert content["confirm"] == json.loads((study[0].folder / "confirmation.json").read_text()) | words
 
 
 def test_the_held_out_errors_of_json_are_those_of_the_table() -> None:

@@ -44,7 +44,7 @@ def test_it_says_every_answer_and_leads_to_its_page(study: Study) -> None:
     assert f"{share} {HOSTILE_CORPUS}" in page.words
     assert "2 domains, each beside general: 1 answered" in page.words
     assert "law: not answered; cptlaw fit and recommend studies/two corpora.domain=law." in page.words
-    assert "confirmed: as predicted, by one seed" in page.words
+    assert "confirmation: as predicted, by one seed" in page.words
     own = f"answers/{HOSTILE_CORPUS}/report.html"
     # The card's, and that of what lies beside.
     assert _links(page) == [own, "tables.html", own]
