@@ -58,7 +58,8 @@ def measured_machine(context: Context, log: Callable[[str], object]) -> Machine 
     log(f"measuring the speed of {', '.join(names)}, about {SECONDS:.0f} s")
     if (busy := psutil.cpu_percent(_LOOK_SECONDS)) > BUSY:
         low = "speeds are measured too low, and times and costs too high; remeasure=true measures them again"
-        log(f"this machine is busy, {busy:.0f}% of its cores: {low}")
+        chosen = "; the precision, on which losses depend, is chosen by them for good: precision=fp32 or bf16 gives it"
+        log(f"this machine is busy, {busy:.0f}% of its cores: {low}{chosen * (len(precisions) > 1)}")
     limit = SECONDS / (len(precisions) + len(names) - 1)
     with spawned_processes(together) as pool:
         speed = cache(partial(_process_speed, context, pool, together, limit))

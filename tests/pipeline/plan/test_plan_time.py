@@ -214,6 +214,7 @@ def test_a_busy_machine_is_said(busy: float, count: int, tmp_path, measured: Cou
     question = read_question([*WORDS, *ONE_MODEL[:2], "launcher.workers=1"])
     measured_machine(dataclasses.replace(estimate(question), study=Study(tmp_path), given_precision=None), lines.append)
     assert sum(line.startswith("this machine is busy, 80% of its cores: ") for line in lines) == count
+    assert sum("; the precision, on which losses depend, is chosen by them" in line for line in lines) == count
 
 
 @pytest.mark.parametrize(("fp32", "bf16", "chosen"), [(30.0, 20.0, "fp32"), (30.0, 0.0, "bf16"), (0.0, 0.0, "bf16")])
