@@ -23,6 +23,8 @@ from pipeline.study.folder import IMPORTED, PlannedRun
 from pipeline.study.number_format import cost_in, duration, quantity
 from training.schedule import Piece, learning_rates
 
+HIGH_PEAK = 0.03
+"""Peak learning rate above which it is likely a slip of the unit; a choice, ten times the highest of kept runs."""
 FEW_STEPS = 40
 """Steps of the longest runs of the shortest study that predicted a longer run (docs/results/base-model-law)."""
 
@@ -87,6 +89,9 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         untrained = f"note: {model} is the shape of {published} without its weights, pre-trained here on "
         taken = f"model=hf model.path={published} 'ladder=[]' takes the published ones"
         lines.append(f"{untrained}{quantity(parent.spec.tokens)} tokens; {taken}")
+    if (peak := question.target.peak_learning_rate) > HIGH_PEAK:
+        moved = "AdamW changes each weight by about so much in a step, and runs at such a peak diverge"
+        lines.append(f"note: target.peak_learning_rate={peak:g}: {moved}; kept runs had 1e-5 to 3e-3")
     return [*lines, *_horizon_lines(context, runs)]
 
 

@@ -169,3 +169,11 @@ def test_runs_that_are_too_short_to_learn_from_are_named(words: list[str], lines
     assert read_question([*WORDS, "large.tokens=1e18"]).large.tokens == 1e18
     assert not lengths or found[0].endswith(", or large.tokens=1e18")
     assert not lengths or f"; give {', '.join(lengths)} and a large.budget of at least as much a run, " in found[0]
+
+
+@pytest.mark.parametrize(("peak", "said"), [("2", True), ("0.05", True), ("3e-3", False)])
+def test_a_peak_that_is_a_slip_of_the_unit_is_noted(peak: str, said: bool) -> None:
+    question = read_question([*WORDS, f"target.peak_learning_rate={peak}"])
+    context = estimate(question)
+    lines = asked_lines(context, goal_of(question).runs(context))
+    assert any(line.startswith(f"note: target.peak_learning_rate={peak}: AdamW changes") for line in lines) == said
