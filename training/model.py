@@ -262,7 +262,7 @@ NOT_CAUSAL = "{}: no causal language model, which predicts a token from those be
 
 
 def is_encoder(model_type: str) -> bool:
-    """Whether models of a type see the tokens that follow, as BERT and its kind do unless they are told to decode."""
+    """Whether models of a type see the tokens that follow, as BERT and its kind do without is_decoder."""
     config = AutoConfig.for_model(model_type)
     return type(config) in AutoModelForMaskedLM._model_mapping and not config.is_encoder_decoder
 
@@ -273,8 +273,8 @@ def sees_later_tokens(model: PreTrainedModel) -> bool:
         first, second = (
             model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, :3] for ids in ([2, 3, 4, 5], [2, 3, 4, 6])
         )
-    # Rounding is below a thousandth of this; of 92 types of transformers 5.23, tiny and with random weights, what
-    # leaks is above it.
+    # By their standard deviation 92 causal types of transformers 5.23, tiny and with random weights, change by 4e-7 at
+    # most, 17 others by 8e-4 or more.
     return bool((first - second).abs().max() > 1e-4 * first.std())
 
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from training.corpora.documents import CorpusError
-from training.corpora.store import DOCUMENT, SCHEMA, SPLITS, StoreMeta
+from training.corpora.store import SCHEMA, SPLITS, StoreMeta
 from training.durable import numbered, read_record, write_whole
 
 UNITS = ("tokens", "documents", "bytes")
@@ -98,8 +98,8 @@ class PartWriter(contextlib.ExitStack):
         assert 0 <= ids.min() <= ids.max() < self._how.vocabulary, f"document {name}: ids beyond the tokenizer's"
         content = ids.astype(self._how.dtype).tobytes()
         self._tokens[split].write(content)
-        print_of = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
-        self._documents[split].write(np.array((print_of, ids.size), DOCUMENT).tobytes())
+        # A DOCUMENT.
+        self._documents[split].write(hashlib.blake2b(content, digest_size=8).digest() + ids.size.to_bytes(4, "little"))
         for unit, count in zip(UNITS, (tokens.size + 1, 1, size), strict=True):
             self.part.counts[unit][split] += count
 
