@@ -12,7 +12,7 @@ import pandas as pd
 from docs.studies.law_errors import markdown
 from docs.studies.transfer_trials import against_anchored
 from fitting import LAWS
-from pipeline.cli.laws import COLUMNS, allowed, columns_of
+from pipeline.cli.laws import columns_of
 
 PAGE = Path(__file__).parents[1] / "laws.md"
 RESULTS = PAGE.parent / "results" / "transfer-law.csv"
@@ -42,15 +42,6 @@ def laws() -> str:
     return markdown(("law", "loss", "parameters", "reads"), rows)
 
 
-def columns() -> str:
-    """Column, what it holds, what is allowed, how many laws read it."""
-    rows = [
-        (f"`{name}`", words, allowed(name), sum(name in columns_of(law) for law in LAWS.values()))
-        for name, words in COLUMNS.items()
-    ]
-    return markdown(("column", "holds", "allowed", "laws that read it"), rows)
-
-
 def standing() -> str:
     """Held-out errors of each law against those of transfer-anchored, over the cells of the transfer trials."""
     table = pd.read_csv(RESULTS)
@@ -63,7 +54,7 @@ def standing() -> str:
     return markdown(("law", "parameters with lambda", "cells", "times", "general", "domain"), rows)
 
 
-TABLES = {"laws": laws, "columns": columns, "standing": standing}
+TABLES = {"laws": laws, "standing": standing}
 
 
 def renewed(page: str, tables: Mapping[str, Callable[[], str]] = TABLES) -> str:
