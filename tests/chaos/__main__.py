@@ -37,7 +37,7 @@ def campaign(folder: Path, kills: int, seed: int, only: int | None = None) -> li
 
 
 def tables(lines: list[dict]) -> str:
-    """Two tables in Markdown: cycles by what happened in them, as docs/architecture.md has it; signals by target."""
+    """Two tables in Markdown: cycles by what happened in them (docs/architecture.md sums it up); signals by target."""
     cycles: dict[str, Counter] = defaultdict(Counter)
     signals: dict[str, Counter] = defaultdict(Counter)
     for line in lines:
