@@ -31,13 +31,31 @@ STANDING = {
     "dynamics-replay-anchored": "eq. 8, given the loss before CPT",
 }
 """Law in transfer-law.csv -> how the page names it."""
+SHOWN = (
+    "chinchilla",
+    "power",
+    "rectified-floorless",
+    "dcpt",
+    "cross-domain-k3",
+    "annealing",
+    "multi-power",
+    "dynamics",
+    "dynamics-replay",
+    "transfer-anchored",
+    "transfer-replay",
+    "transfer-two-mixtures",
+    "transfer-open-saturating",
+    "ddo",
+    "data-mixing",
+)
+"""Laws whose equation the page has; `cptlaw laws NAME` prints that of each."""
 
 
 def laws() -> str:
-    """Law, equation, number of parameters, columns."""
+    """Law, equation, number of parameters, columns, of one law of each family."""
     rows = [
         (f"`{law.name}`", f"$`{law.equation}`$", len(law.parameters), ", ".join(map("`{}`".format, columns_of(law))))
-        for law in LAWS.values()
+        for law in map(LAWS.__getitem__, SHOWN)
     ]
     return markdown(("law", "loss", "parameters", "reads"), rows)
 
