@@ -40,7 +40,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     """Bring the model of the first word, then take every step of a study of it."""
     names, given = names_and_keys(words)
     if len(names) != 1:
-        raise ConfigError([f"cptlaw advise: {len(names)} models; allowed: one, see cptlaw advise --help"])
+        scratch = "" if names else "; of a model from scratch: cptlaw train experiment=own"
+        raise ConfigError([f"cptlaw advise: {len(names)} models; allowed: one, see cptlaw advise --help{scratch}"])
     data = text_keys(word for word in given if word.startswith("data=")).get("data", "data")
     if not any(word.startswith(GENERAL) for word in given):
         given.append("corpora.sources.general.kind=generated")

@@ -331,7 +331,8 @@ def _absent_name(key: str, line: str, names: Iterable[str]) -> str:
     section, _, name = absent.rpartition(".")
     if not re.fullmatch("|".join(FREE_NAMES), section):
         return line
-    return f"{line}; to add it give {section}={{{name}: ...}}{nearest(name, names)}"
+    own = "; experiment=own and experiment=base-model have a domain" if name == "domain" else ""
+    return f"{line}{own}; to add it give {section}={{{name}: ...}}{nearest(name, names)}"
 
 
 def _deletion_problem(key: str) -> str:

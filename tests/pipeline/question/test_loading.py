@@ -216,6 +216,9 @@ REFUSED = {
     "goal.tolerance.x=1": "goal.tolerance.x: no such key; did you mean goal.tolerance",
     "law.dcpt.frm=2": "law.dcpt.frm: no such key; did you mean law.dcpt.from_step?",
     "corpora.sources.law.path=a": f"corpora.sources.law: {ABSENT}={{law: ...}}",
+    "experiment=quickstart corpora.sources.domain.path=a": (
+        "corpora.sources.domain: no such key; experiment=own and experiment=base-model have a domain; to add it give"
+    ),
     "corpora.sources.genral.path=a": f"corpora.sources.genral: {ABSENT}={{genral: ...}}; did you mean general?",
     "corpora.sources.law.pth=a": "corpora.sources.law.pth: no such key; did you mean corpora.sources.law.path?",
 }
