@@ -145,7 +145,7 @@ def design_problems(question: Question) -> Iterator[str]:
     if not candidate_lengths(question):
         yield f"{_lengths_key(question)}: empty; allowed: parts of target.steps, above 0, up to 1, like [0.25,0.5,1]"
     if not design.peaks:
-        yield "design.peaks: empty; allowed: multiples of target.peak_learning_rate, above 0, like [0.5,1,2]"
+        yield "design.peaks: empty; allowed: multiples of target.peak_learning_rate, like [0.5,1,2]"
     if not is_active(question):
         return
     if design.budget_unit == "auto" and design.budget is not None and 0 < design.budget < _LEAST_FLOPS:

@@ -24,7 +24,7 @@ TOKENS = up_to(1e18, "tokens")
 TOLERANCE = Allowed("above -1, below 1: 0.02 is 2%, -0.02 a loss that falls by 2%", above=-1, below=1)
 PARTS = Allowed("parts of the run's steps, between 0 and 1, like [0.5, 0.8]", above=0, below=1)
 LENGTHS = Allowed("parts of target.steps, above 0, up to 1, like [0.25,0.5,1]", above=0, at_most=1)
-FACTORS = Allowed("multiples of target.peak_learning_rate, above 0, up to 1000, like [0.5,1,2]", above=0, at_most=1000)
+FACTORS = Allowed("multiples of target.peak_learning_rate, .01 to 100, like [0.5,1,2]", at_least=0.01, at_most=100)
 COMPUTE_RATIO = Allowed("above 0, up to 1, or null: goal.tolerance decides", above=0, at_most=1)
 
 
@@ -111,7 +111,7 @@ class DesignConfig:
     lengths: list[Annotated[float, LENGTHS]] = field(default_factory=lambda: [0.25, 0.5, 1.0])
     """Lengths that runs may be chosen of, as parts of target.steps, above 0, up to 1; of a large run large.lengths."""
     peaks: list[Annotated[float, FACTORS]] = field(default_factory=lambda: [1.0])
-    """Peak learning rates that runs may be chosen with, as multiples of target.peak_learning_rate, above 0. Of
+    """Peak learning rates that runs may be chosen with, as multiples of target.peak_learning_rate, .01 to 100. Of
     several that the longest runs have, the answer has the one with the smallest predicted domain loss."""
     extend: bool = True
     """Whether a longer run continues a shorter one that was chosen before, of the same model, ratio and peak, from
