@@ -109,6 +109,12 @@ def _composed_files(overrides: tuple[str, ...], dates: tuple[int, ...]) -> bytes
         return pickle.dumps(compose("config", [*overrides]))
 
 
+@functools.cache
+def _schema() -> bytes:
+    """All keys with their types and defaults: pickled, since making them takes .04 seconds."""
+    return pickle.dumps(OmegaConf.structured(Question))
+
+
 def store_groups() -> None:
     """Give Hydra the groups that have no files: laws, words, and kinds like launcher=slurm, for launcher.kind=slurm."""
     nodes = {"law": {name: {name: asdict(section)} for name, section in laws().items()}, **WORDS, **kinds()}
@@ -177,7 +183,8 @@ def load_question(
         # The keys that a file which was cut lacks would else have their defaults.
         if not text.strip() or (text.startswith(START) and not text.endswith(END)):
             raise ValueError(f"it was cut off, {f'its last line must be {END.strip()}' if text else 'it is empty'}")
-        stored = OmegaConf.merge(OmegaConf.structured(Question), read_yaml(text))
+        stored = pickle.loads(_schema())
+        stored.merge_with(read_yaml(text))
         # As in conf/config.yaml, where the runs for the fit have these of the target.
         followed = [key for key in ("global_batch", "sequence_length") if stored.continual[key] == stored.target[key]]
     except (OmegaConfBaseException, YAMLError, ValueError, OSError, RecursionError) as error:

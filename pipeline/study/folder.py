@@ -157,7 +157,7 @@ def study_of(question: Question) -> Study:
 def question_yaml(question: Question) -> str:
     """The question as study.yaml holds it, a YAML document, without what one command alone was asked for."""
     kept = dataclasses.replace(question, run=None, retry_failed=False, remeasure=False, dry_run=False)
-    return f"{START}{OmegaConf.to_yaml(OmegaConf.structured(kept))}{END}"
+    return f"{START}{OmegaConf.to_yaml(dataclasses.asdict(kept))}{END}"
 
 
 def keep_overrides(folder: Path, overrides: Sequence[str]) -> list[str]:
