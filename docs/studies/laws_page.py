@@ -18,16 +18,11 @@ PAGE = Path(__file__).parents[1] / "laws.md"
 RESULTS = PAGE.parent / "results" / "transfer-law.csv"
 STANDING = {
     "transfer-rate": "`transfer-rate`",
-    "transfer-saturating": "`transfer-saturating`",
     "transfer": "`transfer`",
     "transfer-anchored, C N^nu": "`transfer-scaled`",
     "transfer-replay": "`transfer-replay`",
     "dcpt": "`dcpt`",
-    "dcpt-free": "`dcpt-free`",
     "dcpt-free-anchored": "`dcpt-free`, given the loss before CPT",
-    "dcpt-areas": "the same with S1 and S2",
-    "dynamics-size": "`dynamics-size`, not asked about ratios",
-    "dynamics-replay-size": "eq. 7 and 8 joined",
     "dynamics-replay-anchored": "eq. 8, given the loss before CPT",
 }
 """Law in transfer-law.csv -> how the page names it."""
