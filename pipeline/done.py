@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from pipeline.goals.active.history import awaits_round
+from pipeline.goals.active.history import awaits_round, read_rounds
 from pipeline.goals.ratio.confirm import import_remedy
 from pipeline.goals.registry import goal_of
 from pipeline.plan.runs import by_domain
@@ -82,6 +82,15 @@ def has_trained(context: Context) -> bool:
     return bool(context.plan) and all(run.role == "confirm" for run in open_runs(context))
 
 
+def awaits_refine(context: Context) -> bool:
+    """Whether the last round is one that cptlaw refine chose and has not answered with yet, and goes on with here."""
+    last = read_rounds(context.study)[-1:]
+    if context.question.launcher.elsewhere or not any(one.more and one.trains for one in last):
+        return False
+    answer = read_if_there(Recommendation, context.study)
+    return bool(not_collected(context)) or not answer or answer.points not in ("", context.points_digest)
+
+
 def not_collected(context: Context) -> list[PlannedRun]:
     """The runs for the fit that have not failed, and whose points were not all collected."""
     study = context.study
@@ -115,4 +124,4 @@ def exported(context: Context) -> str:
 
 def confirm_remedy(context: Context, again: bool = False) -> str:
     """What to do to confirm the answer, in words."""
-    return confirming_import(context) or f"run cptlaw confirm{' again' * again}"
+    return confirming_import(context) or f"run cptlaw confirm {context.study.word}{' again' * again}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from pipeline.done import (
+    awaits_refine,
     confirming_import,
     has_trained,
     is_answer_confirmed,
@@ -44,7 +45,7 @@ from pipeline.question.schema import Question
 from pipeline.show.conclusion import conclusion_of
 from pipeline.show.report.pages import write_pages
 from pipeline.show.tables import cost_table
-from pipeline.show.terminal import answer_items, print_items, shown
+from pipeline.show.terminal import print_items, shown
 from pipeline.show.tracking.mirror import track_answer
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect as collect_points
@@ -169,11 +170,10 @@ def collect(context: Context, console: Console) -> Exit:
         console.print("nothing to collect: the plan has no runs, because no method of weights.methods needs one")
         return Exit.DONE
     table = collect_points(study, context.question.corpora.general)
-    line = f"{len(table):,} points of {table['run'].nunique()} runs in {study.folder / 'points.parquet'}"
-    console.print(line, highlight=False)
+    path, runs = study.folder / "points.parquet", table["run"].nunique()
+    console.print(f"{len(table):,} points of {runs} runs in {path}", highlight=False)
     of_fit = [run for run in context.plan if run.role == "fit"]
-    done = sum(study.state(run) == "done" for run in of_fit)
-    if done < len(of_fit):
+    if (done := sum(study.state(run) == "done" for run in of_fit)) < len(of_fit):
         console.print(f"{done} of {len(of_fit)} runs for the fit are done", highlight=False)
     return Exit.DONE
 
@@ -296,6 +296,8 @@ def next_command(verb: str, context: Context, when_done: Sequence[str]) -> list[
     """
     step, question = step_after(verb, context), context.question
     known = question.rehearsal or question.goal_kind.many_domains
+    if step and verb != "fit" and awaits_refine(context):
+        return ["refine", str(context.study.folder)]
     # What comes before the confirmation may give the answer yet.
     if step in ("confirm", "report", "") and not known and (command := conclusion_of(context).command):
         return [*command]
@@ -385,14 +387,6 @@ def _take(name: str, context: Context, answered: Sequence[Question], console: Co
 def answered_questions(question: Question) -> Iterator[Question]:
     """The question about each domain of a study; itself where one answer weighs all."""
     return iter([question]) if question.goal_kind.many_domains else by_domain(question)
-
-
-def print_answer(question: Question, console: Console) -> None:
-    """Recommendation and confirmation, and where the report is."""
-    context = context_of(question)
-    print_items(answer_items(context), console)
-    path = (context.study.folder / context.study.answer("report.html")).resolve()
-    console.print(f"open {path}", highlight=False, soft_wrap=True)
 
 
 def _print_rule(words: str, start: float, console: Console) -> None:

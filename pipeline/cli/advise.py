@@ -56,10 +56,6 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     for line in model.lines():
         log(f"  {line}")
     question = read_question(["experiment=base-model", *base_model.overrides(names[0], folder, model), *given])
-    code = (
-        verbs.carry_out("plan", replace(question, dry_run=True), console)
-        if dry
-        else verbs.quickstart(question, console)
-    )
+    code = verbs.carry_out("plan" if dry else "quickstart", replace(question, dry_run=dry or question.dry_run), console)
     verbs.print_next("advise", words, question, code, console)
     return code

@@ -101,8 +101,9 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     text = "".join(f"# {' '.join(line.split())}\n" for line in about) + text
     if plan.unknown:
         print(plan.unknown, file=sys.stderr)
+    again = CONFIRM_AGAIN.format(context_of(question).study.word)
     first = plan.facts[: bool(output and not plan.unknown)]
-    for line in [*first, *(fact for fact in plan.facts if fact.endswith((CONFIRM_AGAIN, KEEPS, PREDICTED))), *missing]:
+    for line in [*first, *(fact for fact in plan.facts if fact.endswith((again, KEEPS, PREDICTED))), *missing]:
         print(f"note: {line}", file=sys.stderr)
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +124,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         line += f"; {follow} LOG compares its log{bring if ratio is None and not plan.unknown else ''}"
     elif name in SAVES_DIRECTORIES and not question.goal_kind.many_domains:
         line += f"; {follow} checkpoints=FOLDER compares what it saves"
-    if not plan.unknown and any(fact.endswith(CONFIRM_AGAIN) for fact in plan.facts):
+    if not plan.unknown and any(fact.endswith(again) for fact in plan.facts):
         line = f"cptlaw confirm {shlex.quote(folders[0])}; or, unconfirmed, {line}"
     if any(fact.startswith("the mixture: ") for fact in missing):
         line = f"write the files that the note on the mixture asks for, and name them in that file; then {line}"

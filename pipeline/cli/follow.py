@@ -18,6 +18,7 @@ from rich.console import Console
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import perplexity_question
 from pipeline.cli.run_logs import SAME, RunFacts, RunLog, facts_of, first_other_rate, join_logs, loss_keys, read_logs
+from pipeline.cli.verbs import print_next
 from pipeline.cli.words import (
     checked_settings,
     names_and_keys,
@@ -121,8 +122,10 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         if settings.watch is None:
             break
         time.sleep(settings.watch)
-    next_words = ["report", study] if last >= target.steps else ["follow", *words]
-    print_line(console, f"next: cptlaw {shlex.join(next_words)}")
+    if last >= target.steps:
+        print_next("follow", [], question_of_study(Path(study), []), Exit.DONE, console)
+    else:
+        print_line(console, f"next: {shlex.join(['cptlaw', 'follow', *words])}")
     print_json(content)
     return Exit.DONE
 

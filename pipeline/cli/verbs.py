@@ -4,7 +4,7 @@ import contextlib
 import shlex
 import time
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +38,6 @@ from pipeline.steps import (
     answered_questions,
     go_on,
     next_command,
-    print_answer,
     step_after,
     steps_between,
 )
@@ -51,6 +50,8 @@ from training.spec import SpecError
 
 _KEEPING = ("fit", "recommend", "confirm")
 """Verbs whose overrides of laws, goal, bootstrap, confirmation, design and target are kept in the study."""
+_ANSWERING = ("train", "recommend", "confirm", "refine", "continue", "quickstart")
+"""Verbs that may make an answer, or confirm it."""
 _TRAINING = ("prepare", "plan", "train", "refine", "continue")
 """Verbs of the way to runs that are trained here."""
 _STUDY_KEYS = {"experiment", "name", "points", "tables.points", "corpora"}
@@ -216,20 +217,19 @@ def _study_word(word: str) -> str:
 
 
 def carry_out(verb: str, question: Question, console: Console) -> Exit:
-    """Carry out a step, or another verb."""
-    if verb not in STEPS:
-        return FUNCTIONS[verb](question, console)
-    code = STEPS[verb].run(context_of(question), console)
-    if verb == "train" and code == Exit.DONE and not question.dry_run:
-        _print_known(question, console)
+    """Carry out a step, or another verb, and print what is known of the answers that it makes or confirms."""
+    code = STEPS[verb].run(context_of(question), console) if verb in STEPS else FUNCTIONS[verb](question, console)
+    if verb in _ANSWERING and code in (Exit.DONE, Exit.CRASH) and not question.dry_run:
+        of_all = verb in ("train", "continue", "quickstart")
+        _print_known(answered_questions(question) if of_all else [question], console)
     return code
 
 
-def _print_known(question: Question, console: Console) -> None:
-    """Print what is known of each domain's answer, where rounds of runs have made one."""
+def _print_known(questions: Iterable[Question], console: Console) -> None:
+    """Print what is known of the answer to each question that has one."""
     with contextlib.suppress(StudyError):
-        for context in map(context_of, answered_questions(question)):
-            if not question.goal_kind.many_domains and is_answered(context):
+        for context in map(context_of, questions):
+            if not context.question.goal_kind.many_domains and is_answered(context):
                 print_items(conclusion_of(context).lines, console)
 
 
@@ -330,13 +330,9 @@ def track_sync(question: Question, console: Console) -> Exit:
 
 
 def quickstart(question: Question, console: Console) -> Exit:
-    """All steps, and the answer."""
+    """All steps."""
     refuse_without_plotly()
-    code = go_on(question, console)
-    if code == Exit.DONE and not question.launcher.elsewhere:
-        for single in answered_questions(question):
-            print_answer(single, console)
-    return code
+    return go_on(question, console)
 
 
 FUNCTIONS: dict[str, Callable[[Question, Console], Exit]] = {

@@ -143,7 +143,7 @@ def _checkpoints(study: Study, question: Question) -> list[tuple[PlannedRun, int
         checkpoints += [(run, step, folder / f"step-{step}") for step in steps]
     if not checkpoints:
         owner = f"run {question.run!r} has" if question.run else "the study has"
-        raise StudyError(f"{study.folder}: {owner} no checkpoint yet; run cptlaw train first")
+        raise StudyError(f"{study.folder}: {owner} no checkpoint yet; run cptlaw train {study.word} first")
     return checkpoints
 
 

@@ -67,7 +67,7 @@ def launch(context: Context, console: Console, wanted: Sequence[PlannedRun] | No
     question, study, context = context.question, context.study, context.fresh()
     chosen = [run for run in context.plan if question.run in (None, run.name, run.spec.hash, run.spec.hash[:8])]
     if not chosen and question.run is not None:
-        raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status"])
+        raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status {study.word}"])
     check_memory(question, (run for run in chosen if study.state(run) != "done"))
     if question.retry_failed:
         for run in chosen:

@@ -196,7 +196,7 @@ def select_runs(study: Study, plan: list[PlannedRun], only: str | None) -> list[
     names = set(only.split(","))
     selected = [run for run in plan if names & {run.name, run.spec.hash, run.spec.hash[:8]}]
     if not selected:
-        raise SpecError(f"run: {only!r} is not in {study.plan_file}; see cptlaw status")
+        raise SpecError(f"run: {only!r} is not in {study.plan_file}; see cptlaw status {study.word}")
     return selected
 
 

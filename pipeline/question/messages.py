@@ -4,6 +4,7 @@ import difflib
 import functools
 import math
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ class MissingError(StudyError):
     """A file of a study that a step has yet to make."""
 
     def __init__(self, path: Path, verb: str, folder: Path) -> None:
-        super().__init__(f"{path}: missing; run cptlaw {verb} first")
+        super().__init__(f"{path}: missing; run cptlaw {verb} {shlex.quote(str(folder))} first")
         self.path, self.verb, self.folder = path, verb, folder
 
 

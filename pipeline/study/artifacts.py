@@ -58,7 +58,7 @@ class Artifact:
         except FileNotFoundError:
             raise MissingError(path, cls.VERB, study.folder) from None
         except FileError as error:
-            raise StudyError(f"{error}; run cptlaw {cls.VERB} again") from None
+            raise StudyError(f"{error}; run cptlaw {cls.VERB} {study.word} again") from None
 
     def write(self, study: Study) -> Path:
         """Write the file whole, and return where it is."""

@@ -2,6 +2,7 @@
 
 import io
 import math
+import shlex
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -79,7 +80,7 @@ def measured_points(study: Study, plan: list[PlannedRun], general: str) -> pd.Da
     points = _read_points(files, is_imported=any(run.imported for run in plan))
     refuse_lost_points(study, plan, points["run"].value_counts().to_dict())
     if points.empty:
-        raise StudyError(f"{study.folder}: no points yet; run cptlaw train first")
+        raise StudyError(f"{study.folder}: no points yet; run cptlaw train {study.word} first")
     table = with_specs(points, plan, general)
     table["study"] = study.folder.name
     table["bits_per_byte"] = table["loss"] / math.log(2) * table["corpus"].map(_tokens_per_byte(study))
@@ -121,18 +122,19 @@ def read_points(study: Study) -> pd.DataFrame:
 
 def points_of(path: Path) -> pd.DataFrame:
     """A table of `collect`, wherever it lies now. Raises StudyError: missing, of another schema, or lacking columns."""
+    again = shlex.join(["cptlaw", "collect", str(path.parent)])
     try:
         table, metadata = read_parquet(path, TEXT)
     except FileNotFoundError:
         raise MissingError(path, "collect", path.parent) from None
     except FileError as error:
-        raise StudyError(f"{error}; run cptlaw collect again") from None
+        raise StudyError(f"{error}; run {again} again") from None
     schema = metadata.get(b"cptlaw.points")
     missing = [column for column in COLUMNS if column not in table.columns]
     if schema != str(SCHEMA).encode() or missing:
         lacks = f", lacks {', '.join(missing)}" if missing else ""
         present = schema.decode(errors="replace") if schema else "none"
-        raise StudyError(f"{path}: points of schema {present}{lacks}; this version reads {SCHEMA}: run cptlaw collect")
+        raise StudyError(f"{path}: points of schema {present}{lacks}; this version reads {SCHEMA}: run {again}")
     return table
 
 

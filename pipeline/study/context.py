@@ -115,7 +115,7 @@ class Context:
         if self.known_precision is None:
             what = "of one precision" if self.machine else "missing"
             path = f"{self.study.folder}/machine.json"
-            raise StudyError(f"{path}: {what}, and precision=auto; run cptlaw prepare first")
+            raise StudyError(f"{path}: {what}, and precision=auto; run cptlaw prepare {self.study.word} first")
         return self.known_precision
 
     @cached_property
@@ -159,9 +159,10 @@ class Context:
         laws = [*tested["law"].unique()]
         of_others = [law for law in self.fits[self.corpora[0]] if law not in laws]
         if of_others and not {*laws} <= {*self.question.law}:
+            again = f"run cptlaw fit {self.study.word} law=[{','.join(self.question.law)}]"
             raise StudyError(
                 f"{', '.join(of_others)}: not among the laws that cptlaw fit tested last; give law=[{','.join(laws)}], "
-                f"or some of them, to this command, or run cptlaw fit again with law=[{','.join(self.question.law)}]"
+                f"or some of them, to this command, or {again}"
             )
         return tested[tested["law"].isin(self.question.law)]
 

@@ -162,9 +162,9 @@ def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
                 read_record(path, _FitFile)
                 fits[corpus][name] = Fit.from_json(read_text(path))
             except FileError as error:
-                raise StudyError(f"{error}; run cptlaw fit again") from None
+                raise StudyError(f"{error}; run cptlaw fit {study.word} again") from None
             except PointsError as error:
-                raise StudyError(f"{path}: {error}; run cptlaw fit again") from None
+                raise StudyError(f"{path}: {error}; run cptlaw fit {study.word} again") from None
     if not fits[corpora[0]]:
         raise MissingError(fit_file(study, corpora[0], next(iter(question.law))), "fit", study.folder)
     return fits
@@ -249,9 +249,9 @@ def read_back_test(study: Study) -> pd.DataFrame:
     except FileNotFoundError:
         raise MissingError(path, "fit", study.folder) from None
     except FileError as error:
-        raise StudyError(f"{error}; run cptlaw fit again") from None
+        raise StudyError(f"{error}; run cptlaw fit {study.word} again") from None
     if lacking := [name for name in HELD_OUT if name not in table]:
-        raise StudyError(f"{path}: no column {', '.join(lacking)}; run cptlaw fit again")
+        raise StudyError(f"{path}: no column {', '.join(lacking)}; run cptlaw fit {study.word} again")
     return table
 
 

@@ -73,7 +73,7 @@ def print_failed(study: Study, runs: Sequence[PlannedRun], console: Console) -> 
             reason = f"{read_text(path).strip()}; {remedy}"
         console.print(f"failed {run.name}: {reason}", highlight=False, markup=False, soft_wrap=True)
     if runs[10:]:
-        console.print(f"and {len(runs) - 10:,} more; see cptlaw status", highlight=False)
+        console.print(f"and {len(runs) - 10:,} more; see cptlaw status {study.word}", highlight=False)
 
 
 def _status(study: Study, run: PlannedRun, stale_after: float, brief: bool) -> RunStatus:
@@ -147,7 +147,7 @@ def refuse_lost_points(study: Study, plan: Sequence[PlannedRun], present: Mappin
     lines = []
     for run in plan:
         done = study.runs / run.name / "DONE"
-        trained = f"delete {done} and run cptlaw train again, which gives the same points"
+        trained = f"delete {done} and run cptlaw train {study.word} again, which gives the same points"
         again = "import it again with cptlaw import" if run.imported else trained
         try:
             recorded = _recorded(done)
@@ -199,9 +199,9 @@ def is_confirmed(study: Study, plan: Sequence[PlannedRun]) -> bool:
 
 
 def is_reported(study: Study) -> bool:
-    """Whether report.html is as new as the points, the question, the answer and its confirmation."""
+    """Whether report.html is as new as points, question, answer, confirmation, and the followed run that it links."""
     report = study.folder / study.answer("report.html")
-    read = [report.with_name(name) for name in ("recommendation.json", "confirmation.json")]
+    read = [report.with_name(name) for name in ("recommendation.json", "confirmation.json", "follow.html")]
     read += [study.folder / name for name in ("points.parquet", "study.yaml")]
     times = [path.stat().st_mtime for path in read if path.exists()]
     return report.exists() and report.stat().st_mtime >= max(times, default=0.0)

@@ -243,7 +243,7 @@ def test_a_run_that_lost_points_is_not_collected_and_trained_again(copy: Study, 
     points = sorted(copy.runs.glob("continual*/points.jsonl"))[0]
     whole = points.read_bytes()
     done = points.with_name("DONE")
-    remedy = f"delete {done} and run cptlaw train again, which gives the same points"
+    remedy = f"delete {done} and run cptlaw train {copy.word} again, which gives the same points"
     for left in (whole[:-30], b"".join(whole.splitlines(keepends=True)[:7]), b""):
         points.write_bytes(left)
         lost = f"{points}: {left.count(NEWLINE)} points, but the run ended with {whole.count(NEWLINE)}; {remedy}"

@@ -79,7 +79,7 @@ def test_a_run_outside_the_plan_is_refused(planned: Planned, capfd: pytest.Captu
     study = planned("unplanned")
     question = load_question(study.folder / "study.yaml", again=False)
     assert work.run_worker(study, question, "pretrain-1") == Exit.INPUT_MISSING
-    assert capfd.readouterr().err == f"run: 'pretrain-1' is not in {study.plan_file}; see cptlaw status\n"
+    assert capfd.readouterr().err == f"run: 'pretrain-1' is not in {study.plan_file}; see cptlaw status {study.word}\n"
 
 
 def test_ranks_of_srun_tasks() -> None:
@@ -171,4 +171,4 @@ class TestOnTheCluster:
         assert (state["JobState"], state["ExitCode"], state["Restarts"]) == ("FAILED", "3:0", "0")
         log = next(tmp_path.glob("cptlaw-run-*.log")).read_text()
         # srun's line on the other process may come first.
-        assert f"run: 'nothing' is not in {study.plan_file}; see cptlaw status" in log.splitlines()
+        assert f"run: 'nothing' is not in {study.plan_file}; see cptlaw status {study.word}" in log.splitlines()

@@ -28,7 +28,7 @@ from training.corpora.source import Source
 from training.schedule import Piece, learning_rates, piece_lengths
 from training.spec import Optimizer
 
-CONFIRM_AGAIN = "run cptlaw confirm again"
+CONFIRM_AGAIN = "run cptlaw confirm {} again"
 """How the fact ends of a run that a confirmation of another answer, or of an earlier fit, does not confirm."""
 
 KEEPS = "writes the ratio that by the runs keeps to the tolerance"
@@ -285,7 +285,8 @@ def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[
     elif made:
         earlier = made.is_of_earlier_fit(answer, context.question.corpora.domain)
         of = "an earlier fit" if earlier else "another answer"
-        lines.append(f"confirmation: of {of}; {confirming_import(context) or CONFIRM_AGAIN}")
+        again = confirming_import(context) or CONFIRM_AGAIN.format(context.study.word)
+        lines.append(f"confirmation: of {of}; {again}")
     return [*known.lines, *lines, *_precision(context), *(f"warning: {line}" for line in answer.warnings)]
 
 

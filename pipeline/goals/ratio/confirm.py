@@ -31,7 +31,7 @@ from pipeline.study.artifacts import Confirmation, ConfirmationRow, Interval, Me
 from pipeline.study.collect import last_losses
 from pipeline.study.context import Context
 from pipeline.study.fits import horizon_weights, with_average
-from pipeline.study.folder import IMPORTED, PlannedRun, StudyError, import_words
+from pipeline.study.folder import IMPORTED, PlannedRun, Study, StudyError, import_words
 from pipeline.study.number_format import percent
 from pipeline.study.status import ended_points
 from pipeline.study.target import find_target
@@ -177,7 +177,7 @@ def compare(
         weights = horizon_weights(context.fits, context.tested, target.N, target.D) if recommendation.weights else {}
         answering = with_average(context.fits, weights, context.tested)
         for corpus in (question.corpora.general, question.corpora.domain):
-            ends = _ends(points, place, corpus)
+            ends = _ends(points, place, corpus, study)
             measured, bits = float(ends["loss"].mean()), float(ends["bits_per_byte"].mean())
             seen = {
                 "before": target.before[corpus],
@@ -220,13 +220,13 @@ def _other_run(context: Context, run: PlannedRun, answer: Recommendation) -> Ite
         yield f"This run is at {own}, the answer is {recommended}: {remedy}."
 
 
-def _ends(points: pd.DataFrame, runs: Sequence[PlannedRun], corpus: str) -> pd.DataFrame:
+def _ends(points: pd.DataFrame, runs: Sequence[PlannedRun], corpus: str, study: Study) -> pd.DataFrame:
     """The last loss of each run on a corpus, in their order."""
     ends = []
     for run in runs:
         end = points[(points["run"] == run.name) & (points["corpus"] == corpus) & (points["step"] == run.spec.steps)]
         if end.empty:
-            raise StudyError(f"{run.name}: has not ended; run cptlaw confirm")
+            raise StudyError(f"{run.name}: has not ended; run cptlaw confirm {study.word}")
         ends.append(end.iloc[:1])
     return pd.concat(ends)
 

@@ -154,8 +154,9 @@ class LawGoal(Goal):
         _refuse_other_runs(context)
         own = context.points[context.points["role"] == "fit"]
         if own.empty:
-            path, word = context.study.folder / "points.parquet", context.study.word
-            raise StudyError(f"{path}: no point of a run for the fit; run cptlaw train {word}, then cptlaw collect")
+            word = context.study.word
+            remedy = f"run cptlaw train {word}, then cptlaw collect {word}"
+            raise StudyError(f"{context.study.folder}/points.parquet: no point of a run for the fit; {remedy}")
         if later := len(own) - len(first_mixture(own)):
             log(
                 f"left out of every fit: {later} of {len(own)} points, measured after the mixture of their run had "
@@ -315,10 +316,10 @@ class LawGoal(Goal):
             again = f"cptlaw fit {study.word}, then cptlaw recommend {study.word}"
             raise StudyError(f"{path}: out of date: {why}; run {again}")
         if recommendation.mixture is None:
-            why = recommendation.binding
-            raise StudyError(f"{path}: no mixture meets the goal ({why}); change the goal, and run cptlaw recommend")
+            remedy = f"change the goal, and run cptlaw recommend {study.word}"
+            raise StudyError(f"{path}: no mixture meets the goal ({recommendation.binding}); {remedy}")
         if question.corpora.domain not in recommendation.mixture:
-            raise StudyError(f"{path}: of another question; run cptlaw recommend again")
+            raise StudyError(f"{path}: of another question; run cptlaw recommend {study.word} again")
         return recommendation
 
     def confirmation_runs(self, context: Context) -> list[PlannedRun]:
@@ -392,9 +393,5 @@ def _gone_runs(context: Context) -> list[str]:
 
 def _refuse_phases(question: Question) -> None:
     if question.continual.phases:
-        raise ConfigError(
-            [
-                f"continual.phases: {len(question.continual.phases)}, but the laws know runs of one mixture; "
-                "allowed: continual.phases=[], with the phases in a variant"
-            ]
-        )
+        count, allowed = len(question.continual.phases), "continual.phases=[], with the phases in a variant"
+        raise ConfigError([f"continual.phases: {count}, but the laws know runs of one mixture; allowed: {allowed}"])

@@ -77,9 +77,8 @@ class WeightsGoal(Goal):
         return ""
 
     def fit(self, context: Context, log: Log) -> FitSummary:
-        return FitSummary(
-            notes=["goal=weights: each method fits its own runs when it proposes weights; run cptlaw recommend"]
-        )
+        line = "goal=weights: each method fits its own runs when it proposes weights"
+        return FitSummary(notes=[f"{line}; run cptlaw recommend {context.study.word}"])
 
     def recommend(self, context: Context, log: Log) -> WeightsRecommendation:
         proposals = self._proposals(context, log)
@@ -105,7 +104,7 @@ class WeightsGoal(Goal):
         if missing := [run for run in runs if not search.is_done(run)]:
             raise StudyError(
                 f"{len(missing)} of {len(runs)} runs are not done or not collected, {missing[0].name} among them; "
-                "run cptlaw train, then cptlaw collect"
+                f"run cptlaw train {context.study.word}, then cptlaw collect {context.study.word}"
             )
         proposals = []
         for name in search.settings.methods:
@@ -120,7 +119,7 @@ class WeightsGoal(Goal):
         same = set(content.mixture) == set(search.domains)
         if not same or content.target.steps != search.settings.target:
             path = WeightsRecommendation.path(context.study)
-            raise StudyError(f"{path}: of another question; run cptlaw recommend again")
+            raise StudyError(f"{path}: of another question; run cptlaw recommend {context.study.word} again")
         runs = confirmation_runs(context, content.proposals)
         if problems := list(supply_problems(runs, context)):
             raise ConfigError(problems)

@@ -151,7 +151,13 @@ class Evidence:
     @cached_property
     def conclusion(self) -> Conclusion:
         """What is known of the answer."""
-        return conclude(self.context, self.recommendation, self.confirmation)
+        return conclude(self.context, self.recommendation, self.context.confirmation)
+
+    @property
+    def remedy(self) -> str:
+        """What to do to confirm the answer, behind a colon; empty where the conclusion says what would tell."""
+        again = self.context.confirmation is not None
+        return "" if self.conclusion.remedy else f": {confirm_remedy(self.context, again)}"
 
     @cached_property
     def rounds(self) -> list[DesignRound]:
@@ -162,27 +168,26 @@ class Evidence:
     @cached_property
     def missing(self) -> list[str]:
         """A sentence for each thing that is not there yet, and how to get it."""
-        lines = []
+        lines, word = [], self.study.word
         if self.points is None:
-            lines.append("No points are collected yet: run cptlaw train, then cptlaw collect.")
+            lines.append(f"No points are collected yet: run cptlaw train {word}, then cptlaw collect {word}.")
         else:
             try:
                 find_target(self.context.question, self.points)
             except StudyError as error:
                 lines.append(f"The model of the answer is not measured yet ({error}).")
         if absent := [law for law in self.context.question.law if law not in self._fitted]:
-            lines.append(f"Not fitted: {', '.join(absent)}; cptlaw fit fits them, or says why it cannot.")
+            lines.append(f"Not fitted: {', '.join(absent)}; cptlaw fit {word} fits them, or says why it cannot.")
         if self._fitted and self.tested is None:
-            lines.append("No law is tested on held-out points yet: run cptlaw fit.")
+            lines.append(f"No law is tested on held-out points yet: run cptlaw fit {word}.")
         if self.written is None:
-            lines.append("There is no recommendation yet: run cptlaw recommend.")
+            lines.append(f"There is no recommendation yet: run cptlaw recommend {word}.")
         elif self.recommendation is None:
-            lines.append("The recommendation is of another question: run cptlaw recommend again.")
+            lines.append(f"The recommendation is of another question: run cptlaw recommend {word} again.")
         if self.context.confirmation is None:
-            lines.append(f"The answer is not confirmed yet: {confirm_remedy(self.context)}.")
+            lines.append(f"The answer is not confirmed yet{self.remedy}.")
         elif self.confirmation is None and self.recommendation is not None:
-            again = confirm_remedy(self.context, again=True)
-            lines.append(f"The confirmation runs are of another domain ratio or question: {again}.")
+            lines.append(f"The confirmation runs are of another domain ratio, fit or question{self.remedy}.")
         return lines
 
     @property

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-from pipeline.done import confirm_remedy
 from pipeline.goals.ratio.answer_warnings import by_weight
 from pipeline.goals.registry import goal_of
 from pipeline.question.phases import pieces
@@ -38,7 +37,6 @@ def study_page(evidence: Evidence) -> str:
         held_out=held_out_table(evidence),
         parameters=parameter_tables(evidence),
         warnings=_warnings(evidence),
-        remedy=confirm_remedy(evidence.context),
         windows=windows_line(evidence.context) if content else "",
         **{figure.__name__: figure(evidence) for figure in figures}, **record(evidence),
     )  # fmt: skip
@@ -148,5 +146,6 @@ def _warnings(evidence: Evidence) -> list[str]:
     states = [] if evidence.kept_steps else [evidence.study.state(run) for run in evidence.plan]
     for state, words in (("failed", "failed"), ("open", "not done")):
         if count := states.count(state):
-            warnings.append(f"{count} of {len(states)} planned runs are {words}: see cptlaw status")
+            line = f"{count} of {len(states)} planned runs are {words}"
+            warnings.append(f"{line}: see cptlaw status {evidence.study.word}")
     return by_weight(warnings)

@@ -26,7 +26,7 @@ from pipeline.study.artifacts import read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.number_format import percent, quantity
 
-_NO_COMPARISON = "The weights are not compared yet: run cptlaw confirm."
+_NO_COMPARISON = "The weights are not compared yet: run cptlaw confirm {}."
 
 
 def weights_page(evidence: Evidence) -> str:
@@ -39,7 +39,7 @@ def weights_page(evidence: Evidence) -> str:
     collected = (study.folder / "points.parquet").exists()
     return page(
         "weights.html", (study.folder, "report.html"), evidence.context.question.marked(_headline(content, mixture)),
-        _summary(content, comparison),
+        _summary(content, comparison, study.word),
         parts=[(f"{percent(weight)} {domain}", weight, ink[domain]) for domain, weight in mixture.items()],
         content=content,
         by_method=content and weights_by_method(content),
@@ -49,7 +49,7 @@ def weights_page(evidence: Evidence) -> str:
         by_step=content and weights_by_step(content),
         lines=notes(content) if content else [],
         comparison=comparison,
-        not_compared=_NO_COMPARISON,
+        not_compared=_NO_COMPARISON.format(study.word),
         losses=comparison and losses_by_method(comparison),
         compared=[*comparison_tables(comparison), domain_losses_table(comparison)] if comparison else [],
         training=confirmation_curves(comparison, read_points(study)) if comparison and collected else None,
@@ -65,10 +65,10 @@ def _headline(content: WeightsRecommendation | None, mixture: dict[str, float]) 
     return f"{phase} {content.target.model} on {', '.join(parts)}"
 
 
-def _summary(content: WeightsRecommendation | None, comparison: WeightsConfirmation | None) -> str:
-    missing = [] if comparison else [_NO_COMPARISON]
+def _summary(content: WeightsRecommendation | None, comparison: WeightsConfirmation | None, word: str) -> str:
+    missing = [] if comparison else [_NO_COMPARISON.format(word)]
     if content is None:
-        return " ".join(["There is no recommendation yet: run cptlaw recommend.", *missing])
+        return " ".join([f"There is no recommendation yet: run cptlaw recommend {word}.", *missing])
     line = reference_warning(comparison) if comparison else ""
     sentences = [f"{line}, as above."] if line else [f"These weights are {content.method}'s."]
     sentences.append(f"For {quantity(content.target.tokens)} tokens ({content.target.steps} steps).")

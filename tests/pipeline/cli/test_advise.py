@@ -7,7 +7,10 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.goals.active.history import read_rounds
+from pipeline.goals.registry import question_of_study
+from pipeline.show.conclusion import conclusion_of
 from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.study.context import context_of
 from tests.pipeline.small import refused, small_words, study_in
 
 KEYS = (
@@ -39,6 +42,8 @@ def test_from_a_model_to_a_confirmed_answer(brought: Path, texts: Path, tmp_path
     assert run(["advise", str(brought), *words]) == 0
     answer, shown = Recommendation.read(study), capsys.readouterr().out
     assert "peak learning rate" in shown
+    verdict = conclusion_of(context_of(question_of_study(study.folder, []))).lines[0]
+    assert shown.count(verdict) == shown.count(Confirmation.read(study).outcome.sentence) == 1
     assert answer.peak_learning_rate in (1e-3, 4e-3)
     assert (study.folder / "report.html").exists()
     assert {planned.role for planned in study.read_plan()} == {"fit", "confirm"}, "the model is there already"
@@ -50,6 +55,9 @@ def test_from_a_model_to_a_confirmed_answer(brought: Path, texts: Path, tmp_path
     assert {one.peak for one in chosen} == {1e-3, 4e-3}
     rows = [row for row in Confirmation.read(study).confirmations if row.recommended]
     assert max(abs(row.relative_error) for row in rows) < 0.2
+    # Given again it says what there is already.
+    assert run(["advise", str(brought), *words]) == 0
+    assert capsys.readouterr().out.count(verdict) == 1
 
 
 def test_without_general_text_the_model_writes_it(brought: Path, texts: Path, tmp_path: Path, capsys) -> None:

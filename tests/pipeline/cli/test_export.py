@@ -205,7 +205,9 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     for verb, *more in (["predict", "domain_ratio=0.3"], ["predict", f"new={folder}", "domain_ratio=0.3"], ["status"]):
         assert "other: not a study" in refused([verb, str(tmp_path / "other"), *more], capsys, 3)
     (study.folder / "study.yaml").write_text(question_yaml(question))
-    assert "recommendation.json: missing; run cptlaw recommend" in refused(["export", folder, "format=trl"], capsys)
+    assert f"recommendation.json: missing; run cptlaw recommend {folder} first" in refused(
+        ["export", folder, "format=trl"], capsys
+    )
     target = RecommendedRun("base", 0.1, 400 * 8 * question.sequence_length / 1e9, 400)
     recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target).write(study)
     # What this machine trains fastest says nothing of the one that trains the answer.
@@ -291,7 +293,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     line = "The domain ratio is not known yet: 90% interval 0.0% to 100.0%"
     assert f"# {line}" in output.read_text()
     assert shown.err.count(line) == 1
-    assert "note: confirmation: of an earlier fit; run cptlaw confirm again" in shown.err
+    assert f"note: confirmation: of an earlier fit; run cptlaw confirm {folder} again" in shown.err
     assert "What would tell: cptlaw refine" in shown.err
     assert "next: trl sft" in shown.err
     near = {corpus: PredictedLoss(2.01, 2.0, 2.02) for corpus in ("general", "domain")}
@@ -301,7 +303,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert f"next: cptlaw confirm {folder}; or, unconfirmed, trl sft" in capsys.readouterr().err
     dataclasses.replace(made, mixture={"general": 0.6, "domain": 0.4}).write(study)
     assert run(["export", folder, "format=trl"]) == 0
-    assert "# confirmation: of another answer; run cptlaw confirm again" in capsys.readouterr().out
+    assert f"# confirmation: of another answer; run cptlaw confirm {folder} again" in capsys.readouterr().out
     recommendation(mixture=None, target=target, binding="all too high").write(study)
     assert "no mixture meets the goal (all too high)" in refused(["export", folder, "format=trl"], capsys)
 

@@ -227,7 +227,9 @@ def test_the_end_and_logs_of_other_trainers(study: Study, tmp_path: Path, capsys
     content, text = followed(study, trainer_state(tmp_path / "trainer", RATIO), capsys)
     rise = losses(RATIO, 40)["general"] / 3.0 - 1
     assert f"the run has ended: the loss on general changed by {rise:+.2%}, 1.5% allowed" in text
-    assert f"next: cptlaw report {study.folder}" in text
+    assert run(["status", str(study.folder)]) == 0
+    assert (following := capsys.readouterr().out.splitlines()[-2:])[0].startswith("next: cptlaw export ")
+    assert text.splitlines()[-2:] == following
     rows = table(tmp_path / "points.jsonl", 40).read_text().splitlines()
     (tmp_path / "points.jsonl").write_text("\n".join(row for row in rows if row != rows[-2]))
     rise = losses(RATIO, 30)["general"] / 3.0 - 1

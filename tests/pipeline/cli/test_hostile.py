@@ -61,8 +61,8 @@ def test_a_verb_given_too_early_names_the_first_step_that_is_left(study: Study, 
         path = study.folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
         line = refused(["export", str(study.folder), "format=trl"], capsys, 3)
-        assert f"missing; run cptlaw {step} first" in line
-    assert "missing; run cptlaw train first" in refused(["recommend", str(study.folder)], capsys, 3)
+        assert f"missing; run cptlaw {step} {study.word} first" in line
+    assert f"missing; run cptlaw train {study.word} first" in refused(["recommend", str(study.folder)], capsys, 3)
     for verb in ("fit", "recommend", "confirm", "refine", "continue"):
         line = refused([verb, f"studies={study.folder.parent}", "name=never"], capsys, 3)
         assert "never: no study is there; give the folder of a study, like cptlaw fit studies/NAME, or make" in line

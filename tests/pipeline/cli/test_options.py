@@ -22,6 +22,7 @@ from pipeline.cli.key_help import FIRST
 from pipeline.cli.main import run
 from pipeline.cli.verb_table import VERBS
 from pipeline.done import answer_digest, exported
+from pipeline.goals.active.history import ChosenRun, DesignRound, write_rounds
 from pipeline.question.schema import LawConfig, Question
 from pipeline.show.conclusion import conclusion_of
 from pipeline.show.tables import mean_errors_table
@@ -225,8 +226,8 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
     copy = tmp_path / study[0].folder.name
     shutil.copytree(study[0].folder, copy)
 
-    def following(verb: str) -> str:
-        assert run([verb, str(copy)]) == 0
+    def following(verb: str, *words: str) -> str:
+        assert run([verb, str(copy), *words]) == 0
         return capsys.readouterr().out.splitlines()[-1]
 
     export = f"next: cptlaw export {copy} format=trl output=trl.yaml without_validation=true"
@@ -251,10 +252,27 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
     os.utime(copy / "recommendation.json", (time.time() + 1,) * 2)
     assert step_after("recommend", context) == "report"
     assert following("status") == f"next: cptlaw report {copy}"
+    # So is it than the page of a run that was followed to its end, which it leads to.
+    assert following("report") == export
+    log = next(run.name for run in context.plan if run.role == "confirm")
+    assert following("follow", str(copy / "runs" / log)) == following("status") == f"next: cptlaw report {copy}"
+    assert following("report") == following("status") == export
     # What would tell an answer that is not known leads, in place of its report.
     known = (copy / "recommendation.json").read_text()
     (copy / "recommendation.json").write_text(known.replace('"identified": true', '"identified": false'))
     assert following("status") == following("cancel") == f"next: cptlaw refine {copy}"
+    (copy / "recommendation.json").write_text(known)
+    # Runs that refine has chosen are its own to go on with, also once their points are collected.
+    one = next(run for run in context.plan if run.role == "fit")
+    chosen = ChosenRun(one.name, one.model, 0.5, one.spec.steps, 0, 1.0, None)
+    write_rounds(context.study, [DesignRound(1, "", 0.0, 0.0, 0.05, None, None, 1, [chosen], "", more=True)])
+    assert following("status") == f"next: cptlaw report {copy}"
+    (done := copy / "runs" / one.name / "DONE").rename(kept)
+    assert following("status") == f"next: cptlaw refine {copy}"
+    kept.rename(done)
+    (copy / "recommendation.json").write_text(re.sub('"points": ".*"', '"points": "0-0"', known))
+    assert following("status") == f"next: cptlaw refine {copy}"
+    (copy / "design.jsonl").unlink()
     (copy / "recommendation.json").write_text(known)
     for file, verb in (("confirmation.json", "confirm"), ("recommendation.json", "fit"), ("points.parquet", "collect")):
         (copy / file).unlink()

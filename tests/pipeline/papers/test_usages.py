@@ -90,7 +90,7 @@ def test_an_optimum_at_a_bound_of_the_search_is_not_judged(
 
 
 def test_what_is_not_confirmed_yet_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match=r"limited-data/confirmation\.json: missing; run cptlaw confirm first"):
+    with pytest.raises(StudyError, match=r"limited-data/confirmation\.json: missing; run cptlaw confirm \S+ first"):
         READINGS["limited-data"].read(PaperStudy(Study(tmp_path), _question()))
 
 

@@ -73,9 +73,10 @@ def test_a_masked_model_goes_the_same_road(words: list[str]) -> None:
 
 def test_a_recommendation_of_another_question_is_not_confirmed(compared: Study, capsys) -> None:
     assert run(["confirm", str(compared.folder), "weights.target=45"]) == 3
-    assert "of another question; run cptlaw recommend again" in capsys.readouterr().err
+    assert f"of another question; run cptlaw recommend {compared.word} again" in capsys.readouterr().err
     path = compared.folder / "recommendation.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "mixture": {"general": 2}}))
     assert run(["report", str(compared.folder)]) == 3
-    wrong = "mixture.general = 2: input should be less than or equal to 1; run cptlaw recommend again"
+    again = f"run cptlaw recommend {compared.word} again"
+    wrong = f"mixture.general = 2: input should be less than or equal to 1; {again}"
     assert wrong in capsys.readouterr().err

@@ -214,10 +214,13 @@ ROAD = ["confirmation.json", "recommendation.json", "fits", "points.parquet", "r
 @pytest.mark.parametrize(
     ("steps_back", "sentences"),
     [
-        (1, ["The answer is not confirmed yet: run cptlaw confirm.", "not yet"]),
-        (2, ["There is no recommendation yet: run cptlaw recommend."]),
-        (3, ["Not fitted: dcpt, transfer-anchored; cptlaw fit fits them, or says why it cannot."]),
-        (4, ["No points are collected yet: run cptlaw train, then cptlaw collect.", "Nothing to draw yet."]),
+        (1, ["The answer is not confirmed yet: run cptlaw confirm STUDY.", "not yet"]),
+        (2, ["There is no recommendation yet: run cptlaw recommend STUDY."]),
+        (3, ["Not fitted: dcpt, transfer-anchored; cptlaw fit STUDY fits them, or says why it cannot."]),
+        (
+            4,
+            ["No points are collected yet: run cptlaw train STUDY, then cptlaw collect STUDY.", "Nothing to draw yet."],
+        ),
         (5, ["No run has been started"]),
     ],
 )
@@ -229,7 +232,7 @@ def test_what_is_missing_is_said(copied, steps_back, sentences):
     page = written(study, question)
     assert [of["id"] for tag, of in page.elements if tag == "section"] == SECTIONS
     for sentence in sentences:
-        assert sentence in page.words
+        assert sentence.replace("STUDY", study.word) in page.words
     assert "runs done" in page.words  # the plan's cost is always there
     assert "None" not in page.words.replace("None.", "")
     assert "nan" not in page.words.split()
@@ -331,6 +334,11 @@ def _find_no_optimum(study):
     _edit(study, "recommendation.json", identified=False)
 
 
+def _refine_without_an_optimum(study):
+    _find_no_optimum(study)
+    _edit(study, "confirmation.json", answer="another")
+
+
 def _warn_often(study):
     _edit(study, "recommendation.json", warnings=[f"D is beyond the points, {times} times" for times in range(2, 13)])
 
@@ -342,7 +350,11 @@ def _drop_a_model_from_the_plan(study):
 @pytest.mark.parametrize(
     ("change", "said", "unsaid"),
     [
-        (_drop_a_law, ["Not fitted: dcpt; cptlaw fit fits them, or says why it cannot.", "Parameters of the laws"], []),
+        (
+            _drop_a_law,
+            ["Not fitted: dcpt; cptlaw fit STUDY fits them, or says why it cannot.", "Parameters of the laws"],
+            [],
+        ),
         (_drop_the_draws, ["no bootstrap"], []),
         (
             _find_no_mixture,
@@ -360,6 +372,11 @@ def _drop_a_model_from_the_plan(study):
             ["Binding constraint: "],
         ),
         (
+            _refine_without_an_optimum,
+            ["What would tell: cptlaw refine", "The confirmation runs are of another domain ratio, fit or question."],
+            ["run cptlaw confirm"],
+        ),
+        (
             _warn_often,
             ["8 times; a confirmation run measured there", "more warnings", "7 times"],
             ["5 more warnings"],
@@ -371,7 +388,7 @@ def test_a_changed_study_has_a_page_that_says_so(copied, change, said, unsaid):
     study, question = copied
     change(study)
     words = written(study, question).words
-    assert [part for part in said if part not in words] == []
+    assert [part for part in said if part.replace("STUDY", study.word) not in words] == []
     assert [part for part in unsaid if part in words] == []
 
 
@@ -384,7 +401,7 @@ def test_the_answer_to_another_question_is_none(copied, change):
     _edit(study, "recommendation.json", **change)
     evidence = Evidence(Context(question, study))
     assert evidence.recommendation is None
-    assert evidence.missing == ["The recommendation is of another question: run cptlaw recommend again."]
+    assert evidence.missing == [f"The recommendation is of another question: run cptlaw recommend {study.word} again."]
 
 
 def _drop_the_schema_of_the_points(study):
