@@ -134,8 +134,9 @@ def recommendation_table(content: Recommendation, question: Question, is_known: 
         chosen, peak = content.peak_learning_rate, (content.asked or question.target).peak_learning_rate
         if chosen is not None or question.model.path != IMPORTED:
             rows.append(["peak learning rate", f"{peak if chosen is None else chosen:g}", "given" * (chosen is None)])
-        rows += [[f"loss on {corpus}", f"{loss.loss:.4f}", _ends(loss)] for corpus, loss in content.predicted.items()]
-        if loss := content.predicted.get(general):
+        predicted = {} if is_too_far(content) else content.predicted
+        rows += [[f"loss on {corpus}", f"{loss.loss:.4f}", _ends(loss)] for corpus, loss in predicted.items()]
+        if loss := predicted.get(general):
             changes = (side / content.loss_before[general] - 1 for side in (loss.loss, loss.low, loss.high))
             value, low, high = (f"{change:+.2%}" for change in changes)
             rows.append([f"change on {general}", value, f"{low} to {high}"])
@@ -143,7 +144,7 @@ def recommendation_table(content: Recommendation, question: Question, is_known: 
         if best := content.optimum.get(name):
             sides = (quantity((side or 0.0) * 1e9) for side in (best.value, best.low, best.high))
             rows.append([words, next(sides), " to ".join(sides)])
-    for row in content.candidates:
+    for row in (row for row in content.candidates if row.tested):
         words = f"{row.model}, {quantity(row.D * 1e9)} tokens, {row.domain_ratio:.3f}"
         rows.append([words, f"{row.predicted:.4f}", _ends(row)])
     for change in content.changes:
@@ -164,6 +165,11 @@ def is_never_reached(content: Recommendation) -> bool:
     return content.goal.kind == "trade-off" and content.low == content.high == 1.0
 
 
+def is_too_far(content: Recommendation) -> bool:
+    """Whether its run is too far from the fitted ones to predict losses of, as a warning says."""
+    return any(line.startswith("not known: ") for line in content.warnings)
+
+
 def answer_table(
     title: str, content: Recommendation, measured: Sequence[ConfirmationRow], colours: Mapping[str, str], note: str = ""
 ) -> Table:
@@ -176,7 +182,8 @@ def answer_table(
         found = (f"{row.measured:.4f}", f"{row.relative_error:+.2%}", f"{row.measured / row.before - 1:+.2%}")
         rows.append([(row.corpus, colours[row.corpus]), *place, *expected, *found, "yes" if row.inside else "no"])
     for corpus, loss in content.predicted.items() if not measured else ():
-        expected = (f"{content.loss_before[corpus]:.4f}", f"{loss.loss:.4f}", _ends(loss))
+        known = ("not known", "") if is_too_far(content) else (f"{loss.loss:.4f}", _ends(loss))
+        expected = (f"{content.loss_before[corpus]:.4f}", *known)
         rows.append([(corpus, colours[corpus]), *expected, "not yet", "", "", ""])
     columns = ["loss on", *([_places(measured)] if by_place else []), "before", "predicted", "90% interval"]
     columns += ["measured", "error", "measured change", "inside"]
@@ -218,7 +225,7 @@ def candidates_table(content: Recommendation, domain: str, measured: Mapping[str
     rows = [
         [
             *(row.model, quantity(row.N * 1e9), quantity(row.D * 1e9), percent(row.domain_ratio)),
-            *(f"{row.predicted:.4f}", _ends(row)),
+            *((f"{row.predicted:.4f}", _ends(row)) if row.tested else ("not known", "")),
             f"{measured[row.model]:.4f}" if row.model in measured else "not yet",
         ]
         for row in content.candidates

@@ -180,6 +180,8 @@ class ModelCandidate(RecommendedRun):
     predicted: Number
     low: Number
     high: Number
+    tested: bool = True
+    """Whether errors of predictions were measured so far from the fitted runs; the loss is not shown where not."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from scipy.interpolate import PchipInterpolator
 from fitting import compute_optimal
 from fitting.answers.compute_optimal import LEAST_FLOPS
 from fitting.schedule import FORWARD
-from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, ratio_of_run
+from pipeline.goals.ratio.answering_laws import TESTED, AnsweringLaws, Solution, ratio_of_run
 from pipeline.goals.ratio.confirm import Place, minimum_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.question.messages import ConfigError, finite_above, shown
@@ -65,13 +65,16 @@ class ComputeGoal(LawGoal):
         )
         size = answer.values["N"]
         rows = [
-            ModelCandidate(target.model, target.N, target.D, target.steps, ratio, *loss)
-            for target, ratio, loss in zip(targets, ratios, losses)
+            ModelCandidate(one.model, one.N, one.D, one.steps, ratio, *loss, tested=not laws.untested(one))
+            for one, ratio, loss in zip(targets, ratios, losses)
         ]
         predicted = {general: laws.loss(target, general, ratios[best]), domain: losses[best]}
         identified = not (size.low <= 1.01 * targets[0].N and size.high >= 0.99 * targets[-1].N)
         optimum = {name: answer.values[name] for name in ("N", "D")}
         binding, warnings = answer.status.message, answer.warnings
+        if far := [row.model for row in rows if not row.tested]:
+            why = f"left out, since intervals were tested up to {TESTED:.0f} times as far as was fitted"
+            warnings = [*warnings, f"{', '.join(far)}: the predicted loss of so many tokens is {why}"]
         return Solution(target, *intervals[best], predicted, binding, warnings, identified, optimum, rows)
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:

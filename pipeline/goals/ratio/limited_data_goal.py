@@ -1,16 +1,21 @@
 """goal=limited-data: the domain ratio at which few tokens of the domain, each read once, give the least loss on it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fitting import limited_data
+from pipeline.goals.active.outlook import possible_steps
+from pipeline.goals.goal import FitSummary, Log, PlanNotes
 from pipeline.goals.ratio.answering_laws import TESTED, AnsweringLaws, Solution
 from pipeline.goals.ratio.confirm import Place, minimum_outcome, ratios
 from pipeline.goals.ratio.law_goal import LawGoal
-from pipeline.question.design import most_tokens
+from pipeline.question.design import is_active, most_tokens
 from pipeline.question.messages import ConfigError, finite_above, shown
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun
 from pipeline.study.number_format import quantity
 from pipeline.study.target import find_target
 from training.keys import MOST_STEPS
@@ -33,6 +38,19 @@ class LimitedDataGoal(LawGoal):
             allowed = f"null, or above {goal.domain_tokens:g}, goal.domain_tokens, up to {longest:.4g}"
             yield f"goal.most_tokens: {goal.most_tokens:g}; allowed: {allowed}"
 
+    def plan_notes(self, context: Context, runs: Sequence[PlannedRun]) -> PlanNotes:
+        notes, fitted = super().plan_notes(context, runs), [run.spec for run in runs if run.role == "fit"]
+        longest = max((spec.end_step * spec.tokens_per_step for spec in fitted), default=math.inf)
+        if fitted and is_active(context.question):
+            longest = max(possible_steps(context, runs)) * fitted[0].tokens_per_step
+        return replace(notes, lines=[*notes.lines, *_too_many(context.question, TESTED * longest / 1e9)])
+
+    def fit(self, context: Context, log: Log) -> FitSummary:
+        own = context.points[(context.points["role"] == "fit") & (context.points["corpus"] == context.corpora[1])]
+        if problems := _too_many(context.question, TESTED * own["D"].max()):
+            raise ConfigError(problems)  # Not kept in the study: no recommendation would answer it.
+        return super().fit(context, log)
+
     def solve(self, laws: AnsweringLaws) -> Solution:
         question, domain = laws.question, laws.corpora[1]
         base = find_target(question, laws.points)
@@ -41,13 +59,8 @@ class LimitedDataGoal(LawGoal):
         most = most_tokens(question) / 1e9
         target, tried = base.lasting(limited_steps(question, 1.0)), list[object]()
         longest = TESTED * max(fit.ranges.get("D", (0.0, math.inf))[1] for fit in laws.fits[domain].values())
-        if tokens > longest:
-            raise ConfigError(
-                [
-                    f"goal.domain_tokens: {1e9 * tokens:g}; allowed: up to {1e9 * longest:g}, {TESTED:.0f} times the "
-                    "longest run for the fit, as far as intervals were tested; longer runs for the fit allow more"
-                ]
-            )
+        if problems := _too_many(question, longest):
+            raise ConfigError(problems)
         most = min(most, longest)
         # Which laws count follows from the length of the answer: those at it have to be those that gave it.
         while True:
@@ -65,7 +78,8 @@ class LimitedDataGoal(LawGoal):
             identified = False
             warnings.append(f"{domain}: by the laws that count at the length of the best run another length is best")
         predicted = {corpus: laws.loss(target, corpus, ratio) for corpus in laws.corpora}
-        binding = answer.status.message
+        # The fitter speaks of billions.
+        binding = answer.status.message.replace(f"most_tokens = {most:g}", f"goal.most_tokens={1e9 * most:g}")
         if answer.status.code == "limited" and most == longest:
             binding = f"{TESTED:.0f} times the longest run for the fit: intervals of a longer one were not tested"
         return Solution(target, ratio, low, high, predicted, binding, warnings, identified)
@@ -82,6 +96,14 @@ class LimitedDataGoal(LawGoal):
 
     def constraint(self, question: Question) -> str:
         return f"It reads {quantity(question.goal.domain_tokens or 0)} tokens of {question.corpora.domain}, each once."
+
+
+def _too_many(question: Question, most: float) -> list[str]:
+    """That `goal.domain_tokens` are more than `most`, billions, the tokens of the furthest run that is predicted."""
+    if (tokens := question.goal.domain_tokens or 0.0) <= 1e9 * most or math.isnan(most):
+        return []
+    allowed = f"up to {1e9 * most:g}, {TESTED:.0f} times the longest run for the fit, as far as intervals were tested"
+    return [f"goal.domain_tokens: {tokens:g}; allowed: {allowed}; longer runs for the fit allow more"]
 
 
 def limited_steps(question: Question, domain_ratio: float) -> int:

@@ -13,7 +13,7 @@ from pipeline.show.report.explorer import explorer
 from pipeline.show.report.loss_figures import loss_curves, ratio_curves
 from pipeline.show.report.page import page
 from pipeline.show.report.tables import dates, held_out_table, parameter_tables, record, spent
-from pipeline.show.tables import answer_table, candidates_table, confirmation_table
+from pipeline.show.tables import answer_table, candidates_table, confirmation_table, is_too_far
 from pipeline.show.window_noise import windows_line
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.number_format import laws_used, percent, quantity, weights_used
@@ -59,8 +59,9 @@ def answer_sentence(evidence: Evidence) -> str:
     words = [
         f"{begins} {mixture}{peak} (90% interval of the domain ratio: {content.low:.1%} to {content.high:.1%}).",
         f"{asked} {_BINDING[known.is_known]}: {content.binding}.",
-        f"Losses predicted by {law}, nats per token: {predicted}.",
     ]
+    if not is_too_far(content):
+        words.append(f"Losses predicted by {law}, nats per token: {predicted}.")
     if known.domain_ratio is not None:
         words.append(f"These losses are those of the predicted ratio, {percent(evidence.domain_ratio)}.")
     if evidence.answered:

@@ -19,6 +19,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.schema import GoalConfig, LawConfig, Question
 from pipeline.show.conclusion import conclude
 from pipeline.show.report.pages import write_pages
+from pipeline.show.tables import recommendation_table
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
 from pipeline.study.fits import read_back_test
@@ -137,7 +138,7 @@ def test_when_the_general_loss_comes_back_and_the_best_length_and_start() -> Non
 def test_an_optimum_at_the_longest_run_that_may_be_had_says_so() -> None:
     found = _answer(_asked(kind="limited-data", domain_tokens=1e4, most_tokens=2e4))
     assert found.domain_ratio == pytest.approx(0.5)
-    assert found.binding.startswith("most_tokens = 2e-05: a longer run")
+    assert found.binding == "goal.most_tokens=20000: a longer run with a smaller ratio would do better"
 
 
 def test_of_several_peaks_the_one_with_the_least_domain_loss_answers() -> None:
@@ -202,8 +203,11 @@ def test_no_run_is_recommended_that_is_too_far_to_predict(changeable) -> None:
     assert 40 * longest <= 1e9 * answer.target.D <= 50.001 * longest
     context = _of_run(made, question, kind="limited-data", domain_tokens=51 * longest)
     allowed = f"goal.domain_tokens: {51 * longest:g}; allowed: up to {50 * longest:g}, 50 times the longest run"
-    with pytest.raises(ConfigError, match=f"^{re.escape(allowed)}"):
-        goal_of(context.question).recommend(context, list)
+    for step in (goal_of(context.question).recommend, goal_of(context.question).fit):
+        with pytest.raises(ConfigError, match=f"^{re.escape(allowed)}"):
+            step(context, list)
+    notes = goal_of(context.question).plan_notes(context, context.plan).lines
+    assert [line for line in notes if line.startswith(allowed)]
     # Another goal is asked about this run alone.
     steps = round(60 * longest / question.tokens_per_step())
     context = _of_run(made, question, steps)
@@ -211,6 +215,18 @@ def test_no_run_is_recommended_that_is_too_far_to_predict(changeable) -> None:
     assert answer.warnings[0].startswith("not known: 60 times as far as was fitted")
     assert not answer.identified
     assert "is not known yet" in conclude(context.fresh(), answer, None).headline
+    cells = [row[0] for row in recommendation_table(answer, context.question).rows]
+    assert not [cell for cell in cells if "loss on" in str(cell) or "change on" in str(cell)]
+    # The smaller a model, the longer its run of so many FLOPs.
+    smallest = min(Context(question, made).points["N"])
+    context = _of_run(made, question, kind="compute", flops=6e9 * smallest * 60 * longest, domain_ratio=0.5)
+    answer = goal_of(context.question).recommend(context, list)
+    cells = [str(row[0]) for row in recommendation_table(answer, context.question).rows]
+    tested = {row.model for row in answer.candidates if row.tested}
+    assert 0 < len(tested) < len(answer.candidates)
+    assert all(any(cell.startswith(f"{row.model}, ") for cell in cells) == row.tested for row in answer.candidates)
+    (line,) = [line for line in answer.warnings if "left out, since intervals were tested up to 50 times as" in line]
+    assert all((row.model in line) != row.tested for row in answer.candidates)
 
 
 def test_points_that_do_not_say_where_are_told() -> None:
