@@ -269,8 +269,8 @@ def _predict_table(words: Sequence[str], console: Console, print_json: Callable[
         rates = pd.to_numeric(table[rate], errors="coerce")
         ends = f"{rates.iloc[0]:g} in the first row, {rates.iloc[-1]:g} in the last"
         notes.append(
-            f"{rate}: not used ({ends}), since {goes_on}; a law that reads learning rates is fitted by cptlaw fit "
-            f"points={settings.points} law=annealing"
+            f"{rate}: not used ({ends}), since {goes_on}; a law that reads learning rates is fitted by "
+            + shlex.join(["cptlaw", "fit", f"points={settings.points}", "law=annealing"])
         )
     else:
         notes.append(f"learning_rate: no such column; {goes_on}, so they miss what a decay of the rate brings")

@@ -105,7 +105,7 @@ def run_words(
     if in_browser:
         _open(study_of(question), console)
     if verb == "tables" and not question.dry_run:
-        console.print(f"next: open {question.studies}/{question.name}/tables.html", soft_wrap=True)
+        console.print(f"next: open {shlex.quote(f'{question.studies}/{question.name}/tables.html')}", soft_wrap=True)
     else:
         print_next(verb, words, question, code, console)
     return code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
@@ -159,10 +160,10 @@ class Context:
         laws = [*tested["law"].unique()]
         of_others = [law for law in self.fits[self.corpora[0]] if law not in laws]
         if of_others and not {*laws} <= {*self.question.law}:
-            again = f"run cptlaw fit {self.study.word} law=[{','.join(self.question.law)}]"
+            again = shlex.join(["cptlaw", "fit", str(self.study.folder), f"law=[{','.join(self.question.law)}]"])
             raise StudyError(
                 f"{', '.join(of_others)}: not among the laws that cptlaw fit tested last; give law=[{','.join(laws)}], "
-                f"or some of them, to this command, or {again}"
+                f"or some of them, to this command, or run {again}"
             )
         return tested[tested["law"].isin(self.question.law)]
 

@@ -278,7 +278,9 @@ class LawGoal(Goal):
         if factor and not any(math.isclose(factor, one) for one in question.design.peaks):
             pairs["design.peaks"] = f"[{factor:g}]", f"[{','.join(f'{one:g}' for one in question.design.peaks)}]"
         other = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
-        sides = (" ".join(f"{key}={pair[side]}" for key, pair in other.items()) for side in (0, 1))
+        # As a shell and Hydra read them.
+        each = [{key: "null" if pair[side] is None else pair[side] for key, pair in other.items()} for side in (0, 1)]
+        sides = (shlex.join(f"{key}={value}" for key, value in of.items()) for of in each)
         return tuple(sides) if other else ()
 
     def outdated(self, context: Context, answer: Recommendation) -> str:

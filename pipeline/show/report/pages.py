@@ -1,6 +1,7 @@
 """report.html: the answer and its evidence in one file that opens offline; the page that links several domains' own."""
 
 import dataclasses
+import shlex
 from pathlib import Path
 from urllib.parse import quote
 
@@ -43,13 +44,13 @@ def _domains_page(context: Context) -> str:
     """The page of a study of several domains: the answer for every domain, and a link to its page."""
     folder, question = context.study.folder, context.question
     answers = [_evidence(context, domain) for domain in question.corpora.domains]
-    general, name = question.corpora.general, folder.resolve().name
+    general = question.corpora.general
     answered = sum(answer.written is not None for answer in answers)
     known = [answer for answer in answers if _domain_ratio(answer) is not None]
     return page(
         "domains.html", (folder, "report.html"),
         question.marked(f"{len(answers)} domains, each beside {general}: {answered} answered"),
-        " ".join(_sentence(answer, name) for answer in answers),
+        " ".join(_sentence(answer) for answer in answers),
         None, True, cards=[_card(folder, answer) for answer in answers],
         ratios=_ratios(known) if known else None, answers=_table(answers, general),
         **record(Evidence(dataclasses.replace(context, study=Study(folder)))),
@@ -73,10 +74,12 @@ def _interval(content: Recommendation) -> str:
     return f"{content.low:.1%} to {content.high:.1%}"
 
 
-def _sentence(answer: Evidence, name: str) -> str:
+def _sentence(answer: Evidence) -> str:
     content, domain = answer.written, answer.domain
     if content is None:
-        return f"{domain}: not answered; cptlaw fit and recommend studies/{name} corpora.domain={domain}."
+        words = answer.study.word, shlex.quote(f"corpora.domain={domain}")
+        fit, recommend = (" ".join(["cptlaw", verb, *words]) for verb in ("fit", "recommend"))
+        return f"{domain}: not answered; run {fit}, then {recommend}."
     if _domain_ratio(answer) is None:
         return f"{domain}: none, {content.binding}."
     return f"{domain}: {answer.conclusion.headline} ({_interval(content)})."

@@ -193,10 +193,10 @@ def _target(**keys: Any) -> dict[str, Any]:
         (_target(steps=900), "target.steps=600, target.steps=900"),
         (_target(global_batch=32), "target.global_batch=16, target.global"),
         (_target(peak_learning_rate=1e-4), "target.peak_learning_rate=0.0006, target.peak_learning_rate=0.0001"),
-        (_target(schedule=ScheduleConfig([Piece("constant", 1.0)])), "target.schedule.pieces=[{shape:cosine,"),
+        (_target(schedule=ScheduleConfig([Piece("constant", 1.0)])), "'target.schedule.pieces=[{shape:cosine,"),
         (
             {"design": dataclasses.replace(QUESTION.design, peaks=[0.5, 2.0])},
-            "design.peaks=[1], design.peaks=[0.5,2] is",
+            "'design.peaks=[1]', 'design.peaks=[0.5,2]' is",
         ),
         ({"model": dataclasses.replace(QUESTION.model, name="other")}, "model.name=qwen2-0.7m, model.name=other"),
     ],

@@ -43,7 +43,9 @@ def test_it_says_every_answer_and_leads_to_its_page(study: Study) -> None:
     share = f"{100 * (content.mixture or {})[HOSTILE_CORPUS]:.1f}".removesuffix(".0") + "%"
     assert f"{share} {HOSTILE_CORPUS}" in page.words
     assert "2 domains, each beside general: 1 answered" in page.words
-    assert "law: not answered; cptlaw fit and recommend studies/two corpora.domain=law." in page.words
+    folder = study.word
+    steps = [f"cptlaw {verb} {folder} corpora.domain=law" for verb in ("fit", "recommend")]
+    assert f"law: not answered; run {steps[0]}, then {steps[1]}." in page.words
     assert "confirmation: as predicted, by one seed" in page.words
     own = f"answers/{HOSTILE_CORPUS}/report.html"
     # The card's, and that of what lies beside.
