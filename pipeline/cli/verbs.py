@@ -112,13 +112,14 @@ def run_words(
 
 
 def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, console: Console) -> None:
-    """Print the command to give next, as a line that a shell can be given."""
+    """Print the command to give next, as a line that a shell can be given. StudyError: status, a damaged file."""
     context = context_of(question)
     folder = str(context.study.folder)
     same = [word for word in words if word != "dry_run=true"]
     command, ended = ["status", folder], {"quickstart": "report", "advise": "report", "continue": "report"}
-    # Not whether a file is damaged: the verb is done.
-    with contextlib.suppress(StudyError, ConfigError, SpecError, CorpusError):
+    # Not whether a file is damaged: the verb is done, unless it is asked what there is.
+    damage = MissingError if verb == "status" else StudyError
+    with contextlib.suppress(damage, ConfigError, SpecError, CorpusError):
         if code == Exit.RUN_ME_AGAIN or (len(same) < len(words) and not _leaves_nothing(verb, context)):
             command = [*verb.split(), *same]
             if verb == "train" and step_after("plan", context) == "prepare":

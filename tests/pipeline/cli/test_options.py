@@ -274,6 +274,13 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
     assert following("status") == f"next: cptlaw refine {copy}"
     (copy / "design.jsonl").unlink()
     (copy / "recommendation.json").write_text(known)
+    # What decides on it cannot be read.
+    (made := copy / "confirmation.json").write_text("{")
+    line = refused(["status", str(copy)], capsys, 3)
+    assert line.startswith(f"{made}: not JSON")
+    assert line.endswith(f"run cptlaw confirm {copy} again")
+    assert following("cancel") == f"next: cptlaw status {copy}"
+    made.write_bytes((study[0].folder / made.name).read_bytes())
     for file, verb in (("confirmation.json", "confirm"), ("recommendation.json", "fit"), ("points.parquet", "collect")):
         (copy / file).unlink()
         assert following("status") == f"next: cptlaw {verb} {copy}"
