@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from fitting import Fit
-from fitting.schedule import Schedule
+from fitting import LAWS, Fit
+from fitting.schedule import AREAS, Schedule
 from pipeline.question.data import data_folder
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import models
@@ -28,6 +28,7 @@ from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from pipeline.study.target import Target, find_target
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
+from training.schedule import learning_rates
 
 T = TypeVar("T")
 
@@ -165,7 +166,23 @@ class Context:
                 f"{', '.join(of_others)}: not among the laws that cptlaw fit tested last; give law=[{','.join(laws)}], "
                 f"or some of them, to this command, or run {again}"
             )
-        return tested[tested["law"].isin(self.question.law)]
+        tested = tested[tested["law"].isin(self.question.law)]
+        return tested[~tested["law"].isin(self.laws_without_peaks)]
+
+    @cached_property
+    def laws_without_peaks(self) -> list[str]:
+        """Laws that have no part in an average, since they read no learning rates.
+
+        They would take a difference between peaks for one between mixtures. None where the runs for the fit of each
+        model have one peak, to 1%, or where no law reads learning rates.
+        """
+        peaks: dict[str, list[float]] = {}
+        for run in self.plan:
+            if run.role == "fit":
+                peaks.setdefault(run.model, []).append(max(learning_rates(run.spec.schedule, run.spec.steps)))
+        blind = [law for law in self.question.law if not {*AREAS} & {*LAWS[law].columns}]
+        several = any(max(of_model) > 1.01 * min(of_model) for of_model in peaks.values())
+        return blind if several and len(blind) < len(self.question.law) else []
 
     @cached_property
     def confirmation(self) -> Confirmation | None:

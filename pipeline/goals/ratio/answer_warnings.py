@@ -160,9 +160,12 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
         yield f"{', '.join(unfitted)}: left out, cptlaw fit says why"
     if context.tested.empty:
         yield "no law could be tested on points held out of its fit; the first one was taken"
+    if blind := context.laws_without_peaks:
+        several = "no learning rates are read, and the runs for the fit have several peaks"
+        yield f"{', '.join(blind)}: not in the average, since {several}"
     for corpus in context.corpora:
         weight = laws.weights.get(corpus)
-        if weight and (left := [name for name in laws.question.law if name not in weight]):
+        if weight and (left := [name for name in laws.question.law if name not in {*weight, *blind}]):
             tested = set(context.tested.loc[context.tested["corpus"] == corpus, "law"])
             near = [name for name in left if name in tested and np.isfinite(LAWS[name].furthest)]
             limited = [*near, *(name for name in left if name in tested and LAWS[name].nearest)]

@@ -195,7 +195,8 @@ def answering_laws(context: Context) -> AnsweringLaws:
     question = with_tried_peaks(context.question.with_laws(fits), context.plan)
     target, tested = find_target(question, points), context.tested
     weight = horizon_weights(fits, tested, target.N, target.D) if len(question.law) > 1 else {}
-    law = {corpus: AVERAGE if weight.get(corpus) else next(iter(question.law)) for corpus in context.corpora}
+    first = next(law for law in question.law if law not in context.laws_without_peaks)
+    law = {corpus: AVERAGE if weight.get(corpus) else first for corpus in context.corpora}
     return AnsweringLaws(question, points, with_average(fits, weight, tested), law, weight, tested)
 
 

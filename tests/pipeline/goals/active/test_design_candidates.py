@@ -162,6 +162,23 @@ def test_an_answer_is_at_a_peak_that_one_of_the_longest_runs_was_made_with(tmp_p
     assert peaks_after((small, 200, 4.0), (target, 50, 0.5), (target, 100, 1.0), (target, 100, 2.0)) == [1.0, 2.0]
 
 
+def test_laws_that_read_no_learning_rates_are_left_out_of_the_average_beside_several_peaks(tmp_path: Path) -> None:
+    setting = setting_of(tmp_path, "law=[dcpt,transfer-anchored]")
+    small, target = "qwen2-0.05m", setting.question.model.name
+
+    def left_out(*runs: tuple[str, float]) -> list[str]:
+        peak = setting.question.target.peak_learning_rate
+        plan = [
+            continual_run(setting, setting.models[model], 0.5, 100, 0, "fit", peak=peak * factor)
+            for model, factor in runs
+        ]
+        setting.study.write_plan(plan)
+        return setting.fresh().laws_without_peaks
+
+    assert left_out((small, 1.0), (target, 2.0)) == []
+    assert left_out((small, 1.0), (small, 2.0)) == ["dcpt"]
+
+
 def test_the_target_is_the_end_of_the_run_that_the_answer_is_for(tmp_path: Path) -> None:
     row = target_row(setting_of(tmp_path), {"qwen2-0.7m": {"general": 2.5}}, "general")
     assert "r" not in row

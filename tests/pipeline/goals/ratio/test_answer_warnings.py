@@ -129,6 +129,19 @@ def test_a_run_of_the_fit_that_the_laws_miss_beside_the_answer_is_said(whole) ->
         assert [line.split()[3] for line in lines if MISSED_RUN in line] == names
 
 
+def test_a_law_without_learning_rates_has_no_part_in_the_answer_beside_several_peaks(whole) -> None:
+    made, question = whole
+    context = Context(question, made)
+    named = next(iter(question.law))
+    assert all(named in of_law for of_law in answering_laws(context).weights.values())
+    context = context.fresh()
+    vars(context)["laws_without_peaks"] = [named]
+    laws = answering_laws(context)
+    assert not any(named in of_law for of_law in (*laws.weights.values(), laws.law.values()))
+    answer = goal_of(question).solve(laws)
+    assert f"{named}: not in the average, since no learning" in "\n".join(answer_warnings(context, laws, answer, None))
+
+
 def test_an_answer_at_an_end_of_the_tried_peaks_is_said(whole) -> None:
     made, question = whole
     context = Context(question, made)
