@@ -1,5 +1,7 @@
 """Parameters and training FLOPs of a model, computed from its configuration, and the peaks of devices."""
 
+import functools
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -118,13 +120,19 @@ def _size(
 
 
 def _built(model: Mapping[str, Any], sequence_length: int) -> Size:
+    return _counted(json.dumps(dict(model), sort_keys=True), sequence_length)
+
+
+@functools.lru_cache(maxsize=64)
+def _counted(fields: str, sequence_length: int) -> Size:
+    """Once for each shape: a plan of rounds asks some 500 times."""
     import torch
 
     from training.model import SpecError, build_model
 
     try:
         with torch.device("meta"):
-            network = build_model(model, "eager", seed=0)
+            network = build_model(json.loads(fields), "eager", seed=0)
     except SpecError as error:
         raise ValueError(str(error)) from None
     total = sum(parameter.numel() for parameter in network.parameters())

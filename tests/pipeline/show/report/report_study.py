@@ -67,6 +67,8 @@ def make_study(
             "bootstrap=30",
             "law=[dcpt,transfer-anchored]",
             "law.dcpt.from_step=40",
+            # What export writes; all of it is parsed in five seconds.
+            *(f"corpora.sources.{name}.max_bytes=20000" for name in ("general", "code")),
         ]
     )
     question = dataclasses.replace(question, name=name, studies=str(studies), **changes)
