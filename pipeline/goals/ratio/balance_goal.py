@@ -9,7 +9,7 @@ from fitting.answers.answer import beyond, estimate
 from fitting.answers.grid_minimum import parabola_minima
 from fitting.answers.trade_off import GRID
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, at_best_peak
-from pipeline.goals.ratio.confirm import minimum_outcome
+from pipeline.goals.ratio.confirm import balance_weights, minimum_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.ratio.turning_goal import Facts, best_length_and_start, turning_facts
 from pipeline.question.schema import Question
@@ -24,7 +24,7 @@ class BalanceGoal(LawGoal):
 
     def solve(self, laws: AnsweringLaws) -> Solution:
         """The answer, at the peak learning rate of `design` with the least weighted loss."""
-        factors = dict(zip(laws.corpora, _weights(laws.question).values()))
+        factors = dict(zip(laws.corpora, balance_weights(laws.question).values()))
         return at_best_peak(
             laws, _at_one_peak, lambda found: sum(factors[corpus] * found.predicted[corpus][0] for corpus in factors)
         )
@@ -35,17 +35,11 @@ class BalanceGoal(LawGoal):
         return {**turning, **best}, [*lines, *more]
 
     def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
-        interval, weights = (recommendation.low, recommendation.high), _weights(question)
+        interval, weights = (recommendation.low, recommendation.high), balance_weights(question)
         return minimum_outcome(question, _summed(rows, weights), "domain_ratio", interval, _name(weights))
 
     def constraint(self, question: Question) -> str:
-        return f"The least of {_name(_weights(question))}, the weighted losses on both, is sought."
-
-
-def _weights(question: Question) -> dict[str, float]:
-    """Corpus -> weight of its loss."""
-    weight = question.goal.weight
-    return {question.corpora.general: weight, question.corpora.domain: 1 - weight}
+        return f"The least of {_name(balance_weights(question))}, the weighted losses on both, is sought."
 
 
 def _name(weights: dict[str, float]) -> str:
@@ -55,7 +49,7 @@ def _name(weights: dict[str, float]) -> str:
 def _at_one_peak(laws: AnsweringLaws) -> Solution:
     target, (general, domain) = find_target(laws.question, laws.points), laws.corpora
     curve, drawn, warnings = np.zeros(len(GRID)), [], []
-    for corpus, weight in _weights(laws.question).items():
+    for corpus, weight in balance_weights(laws.question).items():
         fit = laws.fit(corpus)
         frame = pd.DataFrame({**target.columns(corpus, fit), "r": GRID if corpus == domain else 1 - GRID})
         curve += weight * fit.predict(frame)

@@ -201,8 +201,7 @@ def compare(
                 )  # fmt: skip
     known = sum(ended_points(study, context.plan).values())
     judged = outcome(question, recommendation, rows)
-    before = next(row.before for row in rows if row.corpus == judged.corpus)
-    others = [*_other_run(context, runs[0], recommendation), *_not_counted(context, runs, judged, before)]
+    others = [*_other_run(context, runs[0], recommendation), *_not_counted(context, runs, judged, recommendation)]
     others += [f"N{line[1:]}." for line in _not_judged(context, runs)]
     judged = replace(judged, sentence=" ".join([judged.sentence, *others]))
     losses = last_losses(points, [run.name for run in runs])
@@ -231,14 +230,18 @@ def _ends(points: pd.DataFrame, runs: Sequence[PlannedRun], corpus: str, study: 
     return pd.concat(ends)
 
 
-def _not_counted(context: Context, runs: Sequence[PlannedRun], outcome: Outcome, before: float) -> Iterator[str]:
+def _not_counted(
+    context: Context, runs: Sequence[PlannedRun], outcome: Outcome, answer: Recommendation
+) -> Iterator[str]:
     """What other runs at the recommended place, or nearly there, measured: a sentence, with the mean of all there.
 
     The predictions are judged by none of them: a fit may have read them, or they were for another answer.
     """
     domain, own, points = context.question.corpora.domain, runs[0], context.points
-    ends = points[(points["corpus"] == outcome.corpus) & (points["step"] == own.spec.steps)]
-    losses = dict(zip(ends["run"], ends["loss"]))
+    weights = balance_weights(context.question) if outcome.goal == "balance" else {outcome.corpus: 1.0}
+    ends = points[points["corpus"].isin(weights) & (points["step"] == own.spec.steps)]
+    losses = (ends["loss"] * ends["corpus"].map(weights)).groupby(ends["run"]).sum()
+    before = answer.loss_before[outcome.corpus] if outcome.loss_increase else 1.0
     shown = (lambda loss: f"{loss / before - 1:+.2%}") if outcome.loss_increase else (lambda loss: f"{loss:.4f}")
 
     def ratio_of(run: PlannedRun) -> float:
@@ -262,6 +265,12 @@ def _not_counted(context: Context, runs: Sequence[PlannedRun], outcome: Outcome,
         mean = f"{shown(np.mean(there))} in the mean, standard deviation {noise}"
         line += f"; all {len(there)} runs at {percent(ratio_of(own))} together: {mean}"
     yield f"{line}."
+
+
+def balance_weights(question: Question) -> dict[str, float]:
+    """Corpus -> weight of its loss in the sum that goal=balance makes least."""
+    weight = question.goal.weight
+    return {question.corpora.general: weight, question.corpora.domain: 1 - weight}
 
 
 def tolerance_outcome(question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:

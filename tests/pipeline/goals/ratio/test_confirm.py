@@ -5,10 +5,14 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
+from pipeline.done import is_answer_confirmed
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs
 from pipeline.goals.registry import goal_of
 from pipeline.plan.write import add_to_plan
 from pipeline.question.schema import Question
+from pipeline.show.report.pages import write_pages
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
@@ -43,3 +47,28 @@ def test_runs_of_other_seeds_and_earlier_answers_are_named(whole: tuple[Study, Q
     assert said.count("(seed ") == 2
     assert "together" not in said
     assert ", the mean of seeds with a standard deviation of " in compared(2, ratio).outcome.sentence
+
+
+def test_a_balance_is_compared_and_confirmed(changeable: tuple[Study, Question]) -> None:
+    study, question = changeable
+    goal = dataclasses.replace(question.goal, kind="balance", weight=0.7)
+    question = dataclasses.replace(question, studies=str(study.folder.parent), goal=goal)
+    context = Context(question, study, long_corpora(study, "general", HOSTILE_CORPUS), "bf16").asking(question)
+    kind, seen = goal_of(question), set[str]()
+    for count in (1, 2):
+        answer = kind.recommend(context.fresh(), list)
+        ratio, target = (answer.mixture or {})[HOSTILE_CORPUS], answer.target
+        asked = [Place(target.model, own, target.steps) for own in (ratio, round(ratio - 0.15, 3))]
+        runs = confirmation_runs(context, asked, seen)
+        write_runs(study, question, add_to_plan(study, runs))
+        outcome = kind.confirm(context.fresh(), runs).outcome
+        seen |= {run.spec.hash for run in runs}
+        assert outcome.corpus == f"0.7 general + 0.3 {HOSTILE_CORPUS}"
+        assert len(outcome.places) == 2
+        assert ("Not counted" in outcome.sentence) == (count == 2)
+    rows = Confirmation.read(context.study).confirmations
+    both = {row.corpus: row.measured for row in rows if row.run == runs[0].name}
+    measured = 0.7 * both["general"] + 0.3 * both[HOSTILE_CORPUS]
+    assert outcome.places[outcome.at].measured == pytest.approx(measured)
+    assert is_answer_confirmed(context.fresh())
+    assert "the loss on 0.7 general" in write_pages(context.fresh())[0].read_text()
