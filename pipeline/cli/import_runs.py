@@ -77,7 +77,8 @@ NOTES = {key: note for schema in (RunFacts, ImportSettings) for key, _, note in 
 HELP = f"""usage: cptlaw import FILE... name=STUDY [runs=FACTS.yaml] [key=value ...]
 
   FILE  trainer_state.json or a folder with one, a wandb offline run folder, a .csv, .parquet or .jsonl table with
-        step, corpus and loss, and run where it has several
+        step, corpus and loss, and run where it has several, or what a chart of wandb's page exports as CSV, with a
+        column "RUN - KEY" for each run: give the files of both corpora together
 
 A second import of a run (same name in a table, wandb id or Trainer folder; same model_name and seed) replaces it. A
 run that was resumed is read from all its folders: give them together.
@@ -101,15 +102,18 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     parts: dict[tuple[str, ...], list[tuple[str, str, RunLog]]] = defaultdict(list)
     for file in files:
         for name, log in read_logs(Path(file), losses, settings.columns).items():
-            # A run that was resumed has several logs; the runs of a table have one each.
-            key = (file, name) if name else (log.source, repr(of_run.get(file)))
+            # A run that was resumed has several logs; the runs of a table have one each, or a table for each corpus.
+            whole = name and {*both} <= {*log.points["corpus"]}
+            key = (file, name) if whole else (name or log.source, repr(of_run.get(file)))
             parts[key].append((file, name, log))
     runs, tables, problems, assumed = [], {}, defaultdict[str, list[str]](list), list[str]()
     for logs in parts.values():
         file, name, _ = logs[0]
-        label = f"{file}: {name}" if name else ", ".join(dict.fromkeys(file for file, _, _ in logs))
+        label = ", ".join(dict.fromkeys(file for file, _, _ in logs)) + f": {name}" * bool(name)
         log = join_logs(log for _, _, log in logs)
         try:
+            if name and len(log.points) < sum(len(own.points) for _, _, own in logs):
+                raise ConfigError([f"{label}: two logs of one run on one corpus; give one alone"])
             facts = facts_of(label, given, log.points, of_run.get(name) or of_run.get(file) or {})
             runs.append(imported_run(label, name or file, facts, settings, log))
             assumed += [] if log.rates else [schedule_of(facts, log.points)]
@@ -204,10 +208,11 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     where = "on the command line for all runs, or for this one in runs=FACTS.yaml"
     problems = [f"{label}: no {key}; give {key}=... {where}" for key in NEEDED if getattr(facts, key) is None]
     problems += [f"{label}: {line}" for line in key_problems(facts)]
+    remedy = "see losses=, general=, domain=, or give the file that has them beside this one"
     for corpus in (settings.general, settings.domain):
         rows = table[table["corpus"] == corpus]
         if rows.empty:
-            problems.append(f"{label}: no losses on {corpus!r}; it has {log.measured}; see losses=, general=, domain=")
+            problems.append(f"{label}: no losses on {corpus!r}; it has {log.measured}; {remedy}")
         elif corpus not in facts.loss_before and not (rows["step"] == 0).any():
             problems.append(f"{label}: no loss on {corpus!r} at step 0; give loss_before.{corpus}=... {where}")
     for name in sorted({*facts.loss_before} - {settings.general, settings.domain, *table["corpus"]}):

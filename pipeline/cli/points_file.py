@@ -92,7 +92,8 @@ def _csv(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
             table[name] = table[name].str.strip(" %").str.replace(",", ".").astype(float) / 100
     for name in own:
         table[name] = text[name].map(_stripped, na_action="ignore")
-    for name in table.columns.intersection([*losses]):
+    # A chart of wandb's page has a column `RUN - KEY` for each run.
+    for name in [name for name in table if {name, str(name).rpartition(" - ")[2]} & {*losses}]:
         table[name] = _with_nan(table[name], text[name].str.fullmatch(r"(?i)\s*[-+]?nan\s*"))
     with _opened(path) as file:
         content = file.read()

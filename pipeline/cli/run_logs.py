@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,11 +19,12 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.cli.points_file import TABLES, read_table, renamed, table_kind
 from pipeline.question.messages import ConfigError, StudyError, one_line
 from pipeline.question.overrides import with_whole_numbers
-from training.durable import FileError, json_value, read_file, read_json, regular
+from pipeline.show.tracking.rows import rows_of_file
+from training.durable import FileError, read_json, regular
 from training.keys import MOST_STEPS, Allowed, Count, Ratio, Seed, Step, Steps, between, one_of, up_to
 from training.schedule import Piece
 
-STEPS = ("step", "train/global_step", "trainer/global_step", "_step")
+STEPS = ("step", "train/global_step", "trainer/global_step", "_step", "Step")
 """Keys of a log that hold the optimizer step, the first that there is."""
 RATES = ("learning_rate", "train/learning_rate", "lr")
 """Keys of a log that hold the learning rate, the first that there is."""
@@ -134,7 +135,7 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
         return _table(path, columns, losses)
     try:
         state = {} if regular(path).suffix == ".wandb" else read_json(path)
-        rows = list(wandb_rows(path)) if path.suffix == ".wandb" else state["log_history"]
+        rows = list(rows_of_file(path)) if path.suffix == ".wandb" else state["log_history"]
         # One of them for all rows: wandb's own counts calls, not optimizer steps.
         counter = next((key for key in STEPS if any(key in row for row in rows)), STEPS[0])
         points = [
@@ -212,36 +213,9 @@ def _name_of_log(path: Path) -> str:
     return str(folder.parent if re.fullmatch(r"checkpoint-\d+", folder.name) else folder)
 
 
-def wandb_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The history of a .wandb file, a dict a row; a last row that was not written whole is left out.
-
-    The file is a log of 32 KiB blocks as LevelDB writes it, behind seven bytes of wandb's own.
-    """
-    from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
-
-    data, at, parts = read_file(path), 7, b""
-    if data[:4] != b":W&B":
-        raise ValueError("no wandb file")
-    while at + 7 <= len(data):
-        left = 32768 - at % 32768
-        if left < 7:
-            at += left
-            continue
-        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
-        at += 7 + length
-        if at > len(data):
-            return
-        parts += data[at - length : at]
-        # 1: whole, 2: first, 3: middle, 4: last part.
-        if kind in (1, 4):
-            record, parts = Record.FromString(parts), b""
-            if record.WhichOneof("record_type") == "history":
-                items = record.history.item
-                yield {item.key or "/".join(item.nested_key): json_value(item.value_json) for item in items}
-
-
 def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) -> dict[str, RunLog]:
-    table, _ = renamed(read_table(path, columns, [key.removeprefix("log ") for key in losses]), columns)
+    named = [key.removeprefix("log ") for key in losses]
+    table, _ = renamed(_of_chart(read_table(path, columns, named), named), columns)
     has, wide = ", ".join(map(str, table.columns[:20])), dict[str, str]()
     if rate := next((key for key in RATES if key in table), None):
         table = table.assign(learning_rate=table[rate])
@@ -250,6 +224,8 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
         along, table = _long(table, wide)
     if lacking := [name for name in ("step", "corpus", "loss") if name not in table.columns]:
         named = f"name it with columns='{{{', '.join(f'{name}: ...' for name in lacking)}}}'"
+        if "loss" in lacking and (of_text := [name for name in table if re.search("loss|ppl|perplex", str(name))]):
+            named = f"name the key of each corpus, such as losses='{{{of_text[0]}: general}}'"
         named += "; losses on one corpus alone are for cptlaw fit points=FILE" * (lacking == ["corpus"])
         raise ConfigError([f"{path}: no column {', '.join(lacking)}; it has {has}; {named}"])
     if table.empty:
@@ -295,9 +271,29 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
         tokens = _numbers(rows["tokens"])[rows["step"] > 0] / rows["step"] if "tokens" in rows else pd.Series()
         # What does not grow with the steps is another count.
         each = float(tokens.median()) if (tokens / tokens.median() - 1).abs().max() <= SAME else None
-        source, reached = str(run) or str(path.resolve()), int(own["step"].max()) if len(own) else 0
+        # One file may have the losses of several runs side by side.
+        unnamed = " ".join([str(path.resolve()), *(key.removeprefix("log ") for key in wide)])
+        source, reached = str(run) or unnamed, int(own["step"].max()) if len(own) else 0
         logs[str(run)] = RunLog(rows, rates, source=source, tokens_per_step=each, keys=(*wide,), reached=reached)
     return logs
+
+
+def _of_chart(table: pd.DataFrame, losses: Sequence[str]) -> pd.DataFrame:
+    """A chart that wandb's web page exports, with a column `RUN - KEY` for each run, as a row a run and step.
+
+    Bounds of what the page averaged, KEY__MIN and KEY__MAX, are left out. Where `losses` has whole names of columns,
+    only those are read.
+    """
+    step, runs = next((key for key in STEPS if key in table), None), defaultdict[str, dict[str, pd.Series]](dict)
+    whole = [name for name in losses if name in table]
+    for name in whole or map(str, table):
+        run, of, key = name.rpartition(" - ")
+        if of and not key.endswith(("__MIN", "__MAX")):
+            runs[run][name if whole else key] = table[name]
+    if step is None or not runs or "run" in table or any(" - " not in name for name in whole):
+        return table
+    parts = [pd.DataFrame(keys).dropna(how="all").assign(run=run) for run, keys in runs.items()]
+    return pd.concat(parts).join(table[[step]])
 
 
 def _long(table: pd.DataFrame, losses: Mapping[str, str]) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -1,7 +1,8 @@
-"""Rows for wandb from the files of a run: one for each evaluated step and each line of metrics."""
+"""Rows for wandb from the files of a run: one for each evaluated step and each line of metrics; and those it wrote."""
 
+import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,34 @@ def rows_so_far(folder: Path, first: float, metrics_before: int, over: bool) -> 
         if len(more := _lines(folder / "metrics.jsonl", metrics_before)) == len(metrics):
             return _in_order(point_rows(points), metric_rows(metrics), first)
         metrics = more
+
+
+def rows_of_file(path: Path) -> Iterator[dict[str, Any]]:
+    """The history of a .wandb file, a dict a row; a last row that was not written whole is left out.
+
+    The file is a log of 32 KiB blocks as LevelDB writes it, behind seven bytes of wandb's own.
+    """
+    from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
+
+    data, at, parts = read_file(path), 7, b""
+    if data[:4] != b":W&B":
+        raise ValueError("no wandb file")
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        at += 7 + length
+        if at > len(data):
+            return
+        parts += data[at - length : at]
+        # 1: whole, 2: first, 3: middle, 4: last part.
+        if kind in (1, 4):
+            record, parts = Record.FromString(parts), b""
+            if record.WhichOneof("record_type") == "history":
+                items = record.history.item
+                yield {item.key or "/".join(item.nested_key): json_value(item.value_json) for item in items}
 
 
 def _in_order(points: Iterable[Row], metrics: Iterable[Row], first: float) -> list[Row]:

@@ -1,5 +1,6 @@
 """Losses of runs made elsewhere: each kind of log gives the same points, which fit and recommend read."""
 
+import csv
 import dataclasses
 import json
 import shutil
@@ -20,7 +21,7 @@ from pipeline.plan.write import write_plan
 from pipeline.study.collect import read_points
 from pipeline.study.context import context_of
 from pipeline.study.folder import Study, StudyError
-from tests.pipeline.cli.trainer_logs import FACTS, LOSS_BEFORE, STEPS, facts_file, losses, trainer_state
+from tests.pipeline.cli.trainer_logs import BEFORE, FACTS, LOSS_BEFORE, STEPS, facts_file, losses, trainer_state
 from tests.pipeline.small import refused
 from training.schedule import Piece, learning_rates
 
@@ -455,6 +456,59 @@ def test_runs_of_one_model_that_begin_at_other_losses_are_named(tmp_path: Path, 
     assert f"note: runs of model {line}" in capsys.readouterr().out
 
 
+def chart_file(path: Path, corpus: str, ends: Mapping[str, int], step: str = "Step", key: str = "eval/{}_loss") -> str:
+    """What a chart of wandb's web page exports: a column for each run, and the bounds of what it averaged."""
+    table, ratios = {step: [0, *STEPS]}, {"r10": 0.1, "r50": 0.5}
+    for name, end in ends.items():
+        values = [losses(ratios[name], at)[corpus] if at <= end else None for at in (0, *STEPS)]
+        head = f"{name} - {key.format(corpus)}"
+        table |= {head: values, f"{head}__MIN": values, f"{head}__MAX": values}
+    pd.DataFrame(table).to_csv(path, index=False, quoting=csv.QUOTE_ALL)
+    return str(path)
+
+
+@pytest.mark.parametrize("step", ["Step", "train/global_step"])
+def test_a_chart_of_wandbs_page_has_a_run_a_column_and_a_metric_a_file(step: str, tmp_path: Path, capsys) -> None:
+    (tmp_path / "facts.yaml").write_text("runs: {r10: {domain_ratio: 0.1}, r50: {domain_ratio: 0.5}}")
+    files = [chart_file(tmp_path / f"{of}.csv", of, {"r10": 40, "r50": 30}, step) for of in BEFORE]
+    points = imported(tmp_path, *files, f"runs={tmp_path / 'facts.yaml'}")
+    assert sources(tmp_path) == ["r10", "r50"]
+    of_r10 = points[(points["ratio"] == 0.1) & (points["step"] == 40)].set_index("corpus")["loss"]
+    assert of_r10.to_dict() == pytest.approx(losses(0.1, 40))
+    assert points.groupby("ratio")["step"].max().to_dict() == {0.1: 40, 0.5: 30}
+    # Of one file alone, and of one file twice.
+    alone = ["import", *words(tmp_path, files[0], "domain_ratio=0.5")]
+    error = refused(alone, capsys, 2)
+    assert "no losses on 'domain'; it has eval/general_loss; see losses=, general=, domain=, or give the file" in error
+    assert "two logs of one run" in refused([*alone, *files], capsys, 2)
+    web = chart_file(tmp_path / "web.csv", "general", {"r10": 40}, step, key="eval/web_loss")
+    error = refused(["import", *words(tmp_path, web, "domain_ratio=0.1")], capsys, 2)
+    assert error.endswith("name the key of each corpus, such as losses='{eval/web_loss: general}'")
+    (tmp_path / "facts.yaml").write_text("losses: {eval/web_loss: general, eval/domain_loss: domain}")
+    law = chart_file(tmp_path / "law.csv", "domain", {"r10": 40}, step)
+    facts = [f"runs={tmp_path / 'facts.yaml'}", "domain_ratio=0.1", "name=web"]
+    assert run(["import", *words(tmp_path, web, law, *facts)]) == 0
+
+
+def test_runs_of_one_file_are_added_one_after_another(tmp_path: Path, capsys) -> None:
+    tables = [pd.read_csv(chart_file(tmp_path / "t.csv", of, {"r10": 40, "r50": 40})) for of in BEFORE]
+    both = tables[0].merge(tables[1])
+    hand = both.rename(columns=lambda name: name.replace(" - eval/", "_")).rename(columns={"Step": "step"})
+    for name, table, key in (("page", both, "{} - eval/{}_loss"), ("hand", hand, "{}_{}_loss")):
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+        for count, (run_name, ratio) in enumerate({"r10": 0.1, "r50": 0.5}.items(), start=1):
+            keys = ", ".join(f"{key.format(run_name, of)}: {of}" for of in BEFORE)
+            given = [f"losses={{{keys}}}", f"domain_ratio={ratio}", f"name={name}"]
+            for _ in range(2):
+                assert run(["import", *words(tmp_path, str(tmp_path / f"{name}.csv"), *given)]) == 0
+            points = read_points(Study(tmp_path / "studies" / name))
+            assert points["run"].nunique() == count
+        assert "replaced 1 runs" in capsys.readouterr().out
+        ends = points[points["step"] == 40].set_index(["ratio", "corpus"])["loss"]
+        expected = {(ratio, of): loss for ratio in (0.1, 0.5) for of, loss in losses(ratio, 40).items()}
+        assert ends.to_dict() == pytest.approx(expected)
+
+
 def test_a_loss_that_is_nan_is_no_row_without_a_loss(tmp_path: Path, capsys) -> None:
     rows = pd.read_csv(history_with_rates(tmp_path, 40))
     nan = rows["step"].eq(40) & rows["eval/general_loss"].notna()
@@ -463,7 +517,9 @@ def test_a_loss_that_is_nan_is_no_row_without_a_loss(tmp_path: Path, capsys) -> 
     lines = [json.dumps({name: value for name, value in row.items() if value == value}) for _, row in rows.iterrows()]
     lines = [line.replace(json.dumps(losses(0.3, 40)["general"]), "NaN") for line in lines]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    for name in ("a.csv", "a.jsonl"):
+    chart = pd.read_csv(chart_file(tmp_path / "chart.csv", "general", {"r10": 40}))
+    chart.replace(chart.iloc[2, 1], "NaN").to_csv(tmp_path / "chart.csv", index=False)
+    for name in ("a.csv", "a.jsonl", "chart.csv"):
         error = refused(["import", str(tmp_path / name), *words(tmp_path, "domain_ratio=0.3")], capsys)
         assert "column loss is NaN; allowed: a finite loss above 0" in error
 
