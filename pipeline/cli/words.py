@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, get_origin
 
@@ -61,6 +61,9 @@ def update_settings(settings: DictConfig | ListConfig, words: Iterable[str], sch
             key, value = key_and_value(word, hint)
             if get_origin(required(hint)) is list and not isinstance(value, list | None):
                 value = [value]
+            if get_origin(required(hint)) is dict and not isinstance(value, Mapping | None):
+                problems += value_problems(key, value, schema)
+                continue
             # Of a mapping, like loss_before, any key.
             is_new = "." in key and key.split(".")[0] in settings
             OmegaConf.update(settings, key, value, merge=True, force_add=is_new)

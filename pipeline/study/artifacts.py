@@ -228,7 +228,7 @@ class HeldOutError:
 
 
 MISSED_RUN = "beside the answer"
-"""What a warning says of a run of the fit whose loss the laws miss, where it is the likest to the recommended run."""
+"""What a warning says of a run of the fit like the recommended one, at the next ratio, whose loss the laws miss."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
 
     @property
     def missed(self) -> str:
-        """The warning that the laws miss the run of the fit that is likest to this one; empty: they do not."""
+        """The first warning that the laws miss a run of the fit beside this one; empty: they do not."""
         return next((line for line in self.warnings if MISSED_RUN in line), "")
 
     @property

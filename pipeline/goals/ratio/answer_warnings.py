@@ -257,20 +257,22 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
 
 
 def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator[str]:
-    """A line for each corpus whose loss the laws miss in the run of the fit that is likest to the recommended one."""
-    target, points = answer.target, laws.points
+    """A line for each loss that the laws miss of runs of the fit like the recommended one, at the next ratios to it."""
+    target, points, ratio = answer.target, laws.points, answer.domain_ratio or 0.0
     alike = [run for run in context.plan if run.role == "fit" and run.model == laws.question.model.name]
     alike = [run for run in alike if run.spec.steps == target.steps]
     names = [run.name for run in alike if np.allclose(learning_rates(run.spec.schedule, target.steps), target.rates)]
     ends = points[(points["step"] == target.steps) & points["run"].isin(names)]
     for corpus, rows in ends[ends["corpus"].isin(laws.corpora)].groupby("corpus", sort=False):
-        near = rows.loc[(rows["ratio"] - (answer.domain_ratio or 0.0)).abs().idxmin()]
-        predicted, low, high = laws.loss(target, str(corpus), float(near["ratio"]))
-        if not low <= near["loss"] <= high:
-            yield (
-                f"the loss on {corpus} {MISSED_RUN}: a run of the fit at {percent(near['ratio'])} measured "
-                f"{near['loss']:.4f}, where the laws predict {predicted:.4f} ({low:.4f} to {high:.4f})"
-            )
+        ratios = rows["ratio"]
+        beside = [ratios[ratios <= ratio].max(), ratios[ratios >= ratio].min()]
+        for near in rows[ratios.isin(beside)].sort_values("ratio").to_dict("records"):
+            predicted, low, high = laws.loss(target, str(corpus), near["ratio"])
+            if not low <= near["loss"] <= high:
+                yield (
+                    f"the loss on {corpus} {MISSED_RUN}: a run of the fit at {percent(near['ratio'])} measured "
+                    f"{near['loss']:.4f}, where the laws predict {predicted:.4f} ({low:.4f} to {high:.4f})"
+                )
 
 
 def _not_identified(fits: Mapping[str, Mapping[str, Fit]], points: pd.DataFrame, is_known: bool) -> Iterator[str]:

@@ -147,27 +147,25 @@ def sampling(study: DomainPoints) -> pd.DataFrame:
     Source: Que et al. 2024, app. I.1; the paper does not say on which points it judges.
     """
     domain, size, every = _densest(study)
-    rows, counts = [], {}
-    for corpus in CORPORA:
+    jobs = list(product(METHODS, CORPORA))
+    results: list[Scores | str] = []
+    counts = {}
+    for method, corpus in jobs:
         points = study.measured(domain, corpus)
         points = points[(points["N"] == size) & (points["step"] >= max(study.from_step, 1))]
-        last = int(points["step"].max())
-        for method, policy in METHODS.items():
-            # Includes the last step, which is evaluated under any policy.
-            steps = set(evaluation_steps(EvaluationPolicy(policy, every, DECAY), last)) - {0}
-            chosen = points[points["step"].isin(steps)]
-            counts[method] = chosen["step"].nunique()
-            try:
-                fitted = fit(chosen, FORMS["L3"], bootstrap=0, fix={"alpha": 0.5})
-            except PointsError:
-                continue
-            result = scores(points["loss"].to_numpy(float), fitted.predict(points))
-            rows += [(method, corpus, *item) for item in result.items()]
-    table = pd.DataFrame(rows, columns=["method", "corpus", "metric", "value"])
+        # Includes the last step, which is evaluated under any policy.
+        steps = set(evaluation_steps(EvaluationPolicy(METHODS[method], every, DECAY), int(points["step"].max()))) - {0}
+        chosen = points[points["step"].isin(steps)]
+        counts[method] = chosen["step"].nunique()
+        try:
+            fitted = fit(chosen, FORMS["L3"], bootstrap=0, fix={"alpha": 0.5})
+            results.append(scores(points["loss"].to_numpy(float), fitted.predict(points)))
+        except PointsError as reason:
+            results.append(str(reason))
+    table = score_table(jobs, results, ("method", "corpus"))
     points = ", ".join(f"{method} {count}" for method, count in counts.items())
-    table.attrs["note"] = (
-        f"{domain}, N = {size * 1e3:.3g} million; evaluations of a run: {points}. Judged on M1's points."
-    )
+    note = f"{domain}, N = {size * 1e3:.3g} million; evaluations of a run: {points}. Judged on M1's points."
+    table.attrs["note"] = f"{note} {table.attrs['note']}".strip()
     return table
 
 

@@ -295,7 +295,9 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
         ("export S fromat=trl", "fromat: no such key; did you mean format?"),
         ("export S format=trl otput=x.yaml", "otput: no such key; did you mean output?"),
         ("follow S log.csv wacth=3", "wacth: no such key; did you mean watch?"),
+        ("import log.csv losses=abc name=x", "losses: 'abc'; allowed: {key: value, ...}"),
+        ("fit points=log.csv columns=3", "columns: 3; allowed: {key: value, ...}"),
     ],
 )
-def test_a_misspelt_key_of_a_verb_is_named_with_its_own_nearest_one(words: str, line: str, capsys) -> None:
+def test_a_misspelt_key_or_a_wrong_value_of_a_verb_is_named_with_what_it_takes(words: str, line: str, capsys) -> None:
     assert refused(words.split(), capsys) == line

@@ -151,6 +151,14 @@ def test_sampling_reads_the_densest_runs() -> None:
     r2 = table[table["metric"] == "r2"].set_index(["method", "corpus"])["value"]
     assert len(r2) == 8
     assert r2.min() > 0.98
+    # What cannot be fitted has a reason.
+    one = points[(points["corpus"] != "law") | (points["r"] == 0.33)]
+    note = sampling(_study(one, ("law",))).attrs["note"]
+    assert "No number for M1 D, M2 D, M3 D, M4 D: " in note
+    alone = _study(study_points(("law",), ratios=(0.33,), steps=tuple(range(1, 201))), ("law",))
+    (table,) = tables_of({"six": alone}, ["dcpt-13"], None)
+    assert table.verdict == UNKNOWN
+    assert table.why.startswith("Not made: one ratio only (r = 0.67)")
 
 
 def test_beside_a_paper_with_the_same_numbers_it_holds(study: DomainPoints, tmp_path: Path) -> None:

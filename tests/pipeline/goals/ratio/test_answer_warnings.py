@@ -25,6 +25,7 @@ from pipeline.show.console import LineConsole
 from pipeline.study.artifacts import MISSED_RUN, Recommendation
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
+from pipeline.study.number_format import percent
 from tests.pipeline.show.report.report_study import HOSTILE_CORPUS
 
 
@@ -123,10 +124,19 @@ def test_a_run_of_the_fit_that_the_laws_miss_beside_the_answer_is_said(whole) ->
     # Its runs for the fit are of other models; those that confirm stand for some of its own.
     context.__dict__["plan"] = [dataclasses.replace(run, role="fit") for run in made.read_plan()]
     at_the_end = (laws.points["step"] == answer.target.steps) & (laws.points["corpus"] == "general")
-    for factor, names in ((1.0, []), (1.5, ["general"])):
-        losses = laws.points["loss"].where(~at_the_end, laws.points["loss"] * factor)
+    below, at = sorted({*laws.points.loc[at_the_end & (laws.points["role"] == "confirm"), "ratio"]})
+    answer = dataclasses.replace(answer, domain_ratio=at - 0.01)
+    for factor, ratios in ((1.0, []), (1.5, [at]), (1.5, [below]), (1.5, [below, at])):
+        other = at_the_end & laws.points["ratio"].isin(ratios)
+        losses = laws.points["loss"].where(~other, laws.points["loss"] * factor)
         lines = [*_missed(context, dataclasses.replace(laws, points=laws.points.assign(loss=losses)), answer)]
-        assert [line.split()[3] for line in lines if MISSED_RUN in line] == names
+        starts = [f"the loss on general {MISSED_RUN}: a run of the fit at {percent(ratio)} " for ratio in ratios]
+        assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * len(ratios)
+    # A third run is not beside it, while there is one on each side.
+    answer = dataclasses.replace(answer, domain_ratio=at + 0.01)
+    other = at_the_end & (laws.points["ratio"] == below)
+    losses = laws.points["loss"].where(~other, laws.points["loss"] * 1.5)
+    assert not [*_missed(context, dataclasses.replace(laws, points=laws.points.assign(loss=losses)), answer)]
 
 
 def test_a_law_without_learning_rates_has_no_part_in_the_answer_beside_several_peaks(whole) -> None:
