@@ -10,7 +10,7 @@ from pipeline.study.number_format import quantity
 
 def stages_table(stages: Sequence[Stage]) -> Table:
     """Cost of each stage, before training."""
-    rows = [[stage.name, str(stage.runs), f"{stage.tokens / 1e6:,.1f} M"] for stage in stages]
+    rows = [[stage.name, str(stage.runs), quantity(stage.tokens)] for stage in stages]
     note = "known before training; later rounds get their mixtures when they begin"
     rules = [number for number, stage in enumerate(stages) if stage.name == "all"]
     return Table("all stages", ["stage", "runs", "tokens"], rows, note, rules=rules)

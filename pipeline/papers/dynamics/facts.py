@@ -38,10 +38,10 @@ def shifts(study: ScheduleStudy) -> pd.DataFrame:
         shift = mixed["loss"] - reference.reindex(pd.MultiIndex.from_frame(mixed[keys])).to_numpy()
         mixed = mixed.assign(replay=(1 - mixed["ratio"]).round(6), corpus=corpus, value=shift).dropna(subset="value")
         rows.append(mixed)
-    table = _over_seeds(pd.concat(rows, ignore_index=True), ["model", "transfer", "replay", "corpus"])
+    note = "Nats per token, at the last step; transfer: steps of pre-training before it."
+    table = _over_seeds(pd.concat(rows, ignore_index=True), ["model", "transfer", "replay", "corpus"], note)
     if table.empty:
         raise PointsError("no run continues with the corpus of pre-training alone: plan a domain ratio of 0")
-    table.attrs["note"] = "Nats per token, at the last step; transfer: steps of pre-training before it."
     return table.sort_values(["model", "replay", "transfer"], ignore_index=True)
 
 
@@ -108,8 +108,8 @@ def turning(study: ScheduleStudy) -> pd.DataFrame:
     if not rows:
         raise PointsError("no run continues at a constant rate without re-warm-up")
     keys = ["model", "replay", "transfer", "side"]
-    table = _over_seeds(pd.DataFrame(rows, columns=["variant", *keys, "value"]), keys)
-    table.attrs["note"] = "Steps; inf: not within the run, or never by the law. Predicted: eq. 4, fitted at this replay"
+    note = "Steps; inf: not within the run, or never by the law. Predicted: eq. 4, fitted at this replay."
+    table = _over_seeds(pd.DataFrame(rows, columns=["variant", *keys, "value"]), keys, note)
     return table.sort_values(["model", "replay", "transfer"], ignore_index=True)
 
 
@@ -190,15 +190,19 @@ def _sides(study: ScheduleStudy, runs: pd.DataFrame, keys: list[str]) -> pd.Data
         table = of_model.set_index("run")[["variant", *keys]].join(losses, how="inner").assign(corpus=corpus)
         rows.append(table.melt(["variant", *keys, "corpus"], list(SIDES), "side", "value"))
     table = pd.concat(rows, ignore_index=True).round({keys[-1]: 9})
-    table = _over_seeds(table, [*keys, "corpus", "side"]).sort_values(keys, kind="stable", ignore_index=True)
-    table.attrs["note"] = "Nats per token at the last step. Predicted: eq. 4 fitted to the schedules of role fit."
+    note = "Nats per token at the last step. Predicted: eq. 4 fitted to the schedules of role fit."
+    table = _over_seeds(table, [*keys, "corpus", "side"], note)
+    return table.sort_values(keys, kind="stable", ignore_index=True)
+
+
+def _over_seeds(rows: pd.DataFrame, keys: list[str], note: str) -> pd.DataFrame:
+    """The mean value over the seeds of each key; where several variants have a key, of the first, as the note says."""
+    is_first = rows["variant"] == rows.groupby(keys)["variant"].transform("first")
+    table = rows[is_first].groupby(keys, sort=False)["value"].mean().reset_index()
+    if others := ", ".join(sorted({name or "that without a name" for name in rows.loc[~is_first, "variant"]})):
+        note += f" Of several variants in a cell the first is shown; left out somewhere: {others}."
+    table.attrs["note"] = note
     return table
-
-
-def _over_seeds(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The mean value over the seeds of each key; where several variants have a key, of the first."""
-    first = rows.groupby(keys)["variant"].transform("first")
-    return rows[rows["variant"] == first].groupby(keys, sort=False)["value"].mean().reset_index()
 
 
 def _pairs(cells: pd.DataFrame, by: str, within: list[str]) -> Iterator[tuple[float, float]]:

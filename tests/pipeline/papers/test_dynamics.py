@@ -135,6 +135,12 @@ def test_seeds_of_a_cell_are_averaged(schedules: ScheduleStudy) -> None:
             old, new = (of.xs("measured", level="side") for of in (old, new))
         if one.name != "dynamics-figure-7c":  # Steps.
             pd.testing.assert_series_equal(new, 1.01 * old)
+        assert "left out" not in both.note
+    # The same runs of another variant are in no cell, which is said.
+    plan |= {f"{run}-again": dataclasses.replace(plan[f"{run}-again"], variant="again") for run in runs}
+    two = dataclasses.replace(two, plan=plan, cache={})
+    (made,) = tables_of({"dynamics": two}, ["dynamics-figure-2"], None)
+    assert made.note.endswith("Of several variants in a cell the first is shown; left out somewhere: again.")
 
 
 def test_of_several_schedules_after_one_base_the_one_with_most_peaks_is_shown(schedules: ScheduleStudy) -> None:

@@ -1,5 +1,6 @@
 """Which runs a question about weights wants, what they share, and what comes out of a law that is known."""
 
+import dataclasses
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pipeline.goals.weights.methods.ddo import factors_of, one_at_a_time, pertur
 from pipeline.goals.weights.methods.registry import METHODS
 from pipeline.goals.weights.mixtures import Search
 from pipeline.question.messages import ConfigError
+from pipeline.show.weights_tables import stages_table
 from pipeline.study.folder import StudyError
 from tests.pipeline.goals.weights import weights_study
 from tests.pipeline.goals.weights.weights_study import DOMAINS, GOAL, compared, loss, make_study, recommended, trained
@@ -61,6 +63,8 @@ def test_runs_that_two_methods_want_are_one(tmp_path: Path) -> None:
     lines = {stage.name: stage for stage in GOAL.plan_notes(setting, []).stages}
     assert lines["shared, counted once"].runs == -14
     assert lines["all"].runs == 28 + 4 * 3
+    long = dataclasses.replace(lines["all"], tokens=1_258_291_200)
+    assert stages_table([lines["all"], long]).rows[-1][-1] == "1.26 B"
     assert lines["all"].tokens == sum(run.spec.tokens for run in runs) + 12 * setting.question.weights.target * 20 * 128
     for method in (METHODS["ddo"], METHODS["autoscale"]):
         tokens = {run.spec.hash: run.spec.tokens for run in method.runs(Search(setting))}
