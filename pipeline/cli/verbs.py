@@ -124,12 +124,11 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
             command = [*verb.split(), *same]
             if verb == "train" and step_after("plan", context) == "prepare":
                 command[0] = "prepare"
-        elif code != Exit.DONE and verb == "recommend":
-            command = ["report", folder]
         elif verb == "status" and (running := _running(context)):
             progress = f"cptlaw train {context.study.word} shows their progress, and ends when all runs are done"
             console.print(f"running now: {running}; {progress}", highlight=False, soft_wrap=True)
-        elif code == Exit.DONE and not _is_queued(verb, context):
+        # Where no mixture meets the goal there is an answer all the same.
+        elif (code == Exit.DONE or (code, verb) == (Exit.CRASH, "recommend")) and not _is_queued(verb, context):
             command = next_command(ended.get(verb, verb), context, ["export", folder, *EXPORT])
             if command[0] in ("prepare", "plan") and folder not in words:
                 refused = refused_by_plan(context) if verb == "prepare" else []

@@ -76,7 +76,10 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         remedy = f"Run cptlaw fit {study}, then cptlaw recommend {study}, with the question that is meant."
         return Conclusion(line, False, remedy=remedy, is_outdated=True)
     if answer.mixture is None:
-        return Conclusion(f"no mixture keeps {answer.target.model} within the tolerance", False)
+        other = ("recommend", *_words(context), "goal.tolerance=TOLERANCE")
+        remedy = f"Give another tolerance: cptlaw {shlex.join(other)}."
+        headline = f"no mixture keeps {answer.target.model} within the tolerance"
+        return Conclusion(headline, False, remedy=remedy, command=other)
     beside = contradicted = ""
     if confirmation is not None and not confirmation.is_of(answer, domain):
         beside, contradicted = _measured_beside(context, answer, confirmation)

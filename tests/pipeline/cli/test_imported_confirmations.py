@@ -88,7 +88,7 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     assert not re.search(r"confirm\.(seeds|around)", made.outcome.sentence)
     assert run(["report", str(study.folder)]) == 0
     assert f"next: cptlaw export {quoted}" in capsys.readouterr().out, "not confirm again"
-    assert f"The confirmation runs are of another domain ratio or question: {remedy}" in (
+    assert f"The confirmation runs are of another domain ratio, fit or question: {remedy}" in (
         html.unescape((study.folder / "report.html").read_text())
     )
     rows = made.confirmations

@@ -274,6 +274,13 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
     assert following("status") == f"next: cptlaw refine {copy}"
     (copy / "design.jsonl").unlink()
     (copy / "recommendation.json").write_text(known)
+    # No mixture keeps to so small a tolerance: nothing is left to confirm or to export.
+    assert run(["recommend", str(copy), "goal.tolerance=-0.9"]) == 1
+    again = f"next: cptlaw recommend {copy} goal.tolerance=TOLERANCE"
+    assert capsys.readouterr().out.splitlines()[-1] == again
+    assert following("status") == following("report") == again
+    shutil.copy(study[0].folder / "study.yaml", copy)
+    (copy / "recommendation.json").write_text(known)
     # What decides on it cannot be read.
     (made := copy / "confirmation.json").write_text("{")
     line = refused(["status", str(copy)], capsys, 3)
