@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import re
 import shlex
 import shutil
@@ -88,6 +89,8 @@ Other keys are those of a question, like law=[transfer-anchored] or goal.toleran
 """
 FEWEST = 4
 """Equal losses from which on two runs are taken for one."""
+SAME_LOSS = 0.001
+"""Relative difference up to which a given loss is a rounded one of a log."""
 NEEDED = ("domain_ratio", "tokens_per_step", "non_embedding", "peak")
 
 
@@ -211,9 +214,14 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     remedy = "see losses=, general=, domain=, or give the file that has them beside this one"
     for corpus in (settings.general, settings.domain):
         rows = table[table["corpus"] == corpus]
+        first = rows.loc[rows["step"] == 0, "loss"]
+        given = facts.loss_before.get(corpus)
         if rows.empty:
             problems.append(f"{label}: no losses on {corpus!r}; it has {log.measured}; {remedy}")
-        elif corpus not in facts.loss_before and not (rows["step"] == 0).any():
+        elif given is not None and len(first) and not math.isclose(given, float(first.iloc[0]), rel_tol=SAME_LOSS):
+            measured = f"but it has {first.iloc[0]:.6g} at step 0"
+            problems.append(f"{label}: loss_before.{corpus}={given:g}, {measured}; leave out the wrong one")
+        elif given is None and first.empty:
             problems.append(f"{label}: no loss on {corpus!r} at step 0; give loss_before.{corpus}=... {where}")
     for name in sorted({*facts.loss_before} - {settings.general, settings.domain, *table["corpus"]}):
         # Facts of several studies may name other corpora that a log has.

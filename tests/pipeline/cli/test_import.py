@@ -265,6 +265,8 @@ def test_a_given_fact_that_the_table_contradicts_is_refused(tmp_path: Path, caps
     for given in ("domain_ratio=0.5", f"runs={tmp_path / 'facts.yaml'}"):
         error = refused(["import", *words(tmp_path, str(tmp_path / "t.csv"), given)], capsys, 2)
         assert error.endswith("a: domain_ratio=0.5 is given, its table has 0.1; leave out the wrong one")
+    error = refused(["import", *words(tmp_path, str(tmp_path / "t.csv"), "loss_before.general=3.1")], capsys, 2)
+    assert error.endswith("a: loss_before.general=3.1, but it has 3 at step 0; leave out the wrong one")
     (tmp_path / "facts.yaml").write_text("runs: {a: {domain_ratio: 0.5}}\n")
     points = imported(tmp_path, str(tmp_path / "t.csv"), f"runs={tmp_path / 'facts.yaml'}", "domain_ratio=0.4")
     assert {*points["ratio"]} == {0.5}, "what is given for one run counts first"
