@@ -175,11 +175,8 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
                 ends = ", ".join(f"{name} (up to {LAWS[name].furthest:g} times them)" for name in near)
                 yield f"{corpus}: not in the average so far beyond the fitted tokens: {ends}"
     names = dict.fromkeys(name for corpus in laws.corpora for name in laws.weights.get(corpus) or [laws.law[corpus]])
-    half_width = np.inf if answer.low is None or answer.high is None else (answer.high - answer.low) / 2
-    asks_ratio = context.question.goal_kind.design_question != ""
-    is_known = asks_ratio and half_width <= context.question.design.tolerance
     by_law = {name: {corpus: context.fits[corpus][name] for corpus in context.corpora} for name in names}
-    yield from _not_identified(by_law, context.points, is_known)
+    yield from _not_identified(by_law, context.points)
 
 
 def lengths_of(laws: Iterable[str]) -> Iterator[str]:
@@ -275,11 +272,8 @@ def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator
                 )
 
 
-def _not_identified(fits: Mapping[str, Mapping[str, Fit]], points: pd.DataFrame, is_known: bool) -> Iterator[str]:
-    """One line: how many parameters of laws (law -> corpus -> fit) the points leave open, and what would tell.
-
-    `is_known`: whether the domain ratio is known all the same, within `design.tolerance`.
-    """
+def _not_identified(fits: Mapping[str, Mapping[str, Fit]], points: pd.DataFrame) -> Iterator[str]:
+    """One line: how many parameters of laws (law -> corpus -> fit) the points leave open, and what would tell."""
     left, telling = {}, set()
     for law, of_corpora in fits.items():
         for corpus, fit in of_corpora.items():
@@ -292,8 +286,7 @@ def _not_identified(fits: Mapping[str, Mapping[str, Fit]], points: pd.DataFrame,
         parts = [f"not identified on one corpus or both: {count} parameters of {', '.join(left)}, listed in the report"]
         runs = ", ".join(run for run in TELLING_RUNS if run in telling)
         parts += [f"to know them takes {runs} (docs/laws.md)"] if runs else []
-        within = "the domain ratio is known within design.tolerance without them"
-        yield "; ".join([*parts, within if is_known else "the answer may be known all the same"])
+        yield "; ".join([*parts, "an answer may be known without them"])
 
 
 def _trained(points: pd.DataFrame) -> set[str]:
