@@ -228,9 +228,10 @@ def test_fix_and_unknown_are_for_the_laws_that_have_them(points: pd.DataFrame, t
     one_size.assign(**areas).to_csv(path := tmp_path / "one.csv", index=False)
     given = [f"points={path}", "law=[power,dcpt,transfer-anchored]", f"out={tmp_path}", "bootstrap=0"]
     size, missing = printed(capsys, 2, *given)
+    by = "by=[step-thirds]"
     assert "name it with columns=, fit one number for all with unknown=[s1_pretrain], or fit power, " in missing
     assert "fix={A: 0, alpha: 0.3} leaves out its term of sizes" in size
-    text = "\n".join(printed(capsys, 0, *given, "fix={A: 0, alpha: 0.3}", "unknown=[s1_pretrain]"))
+    text = "\n".join(printed(capsys, 0, *given, "fix={A: 0, alpha: 0.3}", "unknown=[s1_pretrain]", by))
     fits = [fitting.Fit.from_json((tmp_path / f"{law}.json").read_text()) for law in ("power", "dcpt")]
     assert [fit.fixed for fit in fits] == [[], ["A", "alpha"]]
     assert "transfer-anchored could not be judged" not in text

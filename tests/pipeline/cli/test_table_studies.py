@@ -82,7 +82,7 @@ def test_run_takes_every_step_and_trains_once(tmp_path: Path, monkeypatch) -> No
     assert taken == ["recommend", "confirm"]
 
 
-def test_kept_points_are_enough(tmp_path: Path, capsys) -> None:
+def test_kept_points_are_enough(tmp_path: Path, capsys, monkeypatch) -> None:
     question = read_question(["experiment=dcpt-six-installed", "corpora.domains=[code]"])
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -97,7 +97,9 @@ def test_kept_points_are_enough(tmp_path: Path, capsys) -> None:
     assert "From the study kept" in printed
     assert "D-CPT table 10" in printed
     shutil.move(kept / "points.parquet", tmp_path / "alone.parquet")
+    monkeypatch.setattr("pipeline.papers.make.find_spec", lambda library: None)
     assert _tables(tmp_path, f"points={tmp_path}/alone.parquet", "experiment=dcpt-six-installed", *words) == 0
+    assert "without figures: they need plotly" in capsys.readouterr().out
     assert (tmp_path / "studies" / "six-installed" / "tables" / "dcpt-10.csv").exists()
     assert run(["tables", str(kept), *words]) == 3
     assert "kept: not begun" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from pipeline.question.presets import models
 from pipeline.question.rehearsal import BATCH, BYTES, LENGTH, LONGEST, TOLERANCE
 from pipeline.study.folder import question_yaml, study_of
 from tests.conftest import write_text
+from tests.pipeline.question.test_loading import NEEDED
 from tests.pipeline.small import refused
 
 IN_CI = {"autoscale-paper-bert": ["weights.methods=[ddo,uniform]"]}
@@ -22,8 +23,9 @@ IN_CI = {"autoscale-paper-bert": ["weights.methods=[ddo,uniform]"]}
 
 
 @pytest.mark.parametrize("name", options("experiment"))
-def test_every_experiment_has_a_small_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_experiment_composes_and_has_a_small_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CPTLAW_CORPORA", raising=False)
+    assert not read_question([f"experiment={name}", *NEEDED.get(name, "").split()]).rehearsal
     question = read_question([f"experiment={name}", "rehearsal=true"])
     context = estimate(question)
     runs = goal_of(question).runs(context)
