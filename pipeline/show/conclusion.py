@@ -152,7 +152,10 @@ def _measured_beside(context: Context, answer: Recommendation, confirmation: Con
     ratio, loss, contradicted = (answer.mixture or {})[domain], answer.predicted[general], ""
     rows = sorted(rows, key=lambda row: abs(row.domain_ratio - ratio))
     nearest, before = rows[0], rows[0].before
-    if abs(nearest.domain_ratio - ratio) <= NEAR and not loss.low <= nearest.measured <= loss.high:
+    own = answer.peak_learning_rate
+    peak = next((run.peak for run in context.plan if run.name == nearest.run), own)
+    elsewhere = own is not None and peak is not None and not math.isclose(peak, own, rel_tol=0.01)
+    if not elsewhere and abs(nearest.domain_ratio - ratio) <= NEAR and not loss.low <= nearest.measured <= loss.high:
         measured, low, high = (f"{loss / before - 1:+.2%}" for loss in (nearest.measured, loss.low, loss.high))
         contradicted = (
             f"the {domain_ratio_of(domain)} is not known yet: a run at {percent(nearest.domain_ratio)} changed the "
@@ -160,11 +163,12 @@ def _measured_beside(context: Context, answer: Recommendation, confirmation: Con
         )
     rows = sorted(rows, key=lambda row: row.domain_ratio)
     seen = [f"{row.measured / row.before - 1:+.2%} at {percent(row.domain_ratio)}" for row in rows]
-    counted = any(abs(row.domain_ratio - ratio) < 5e-4 for row in rows)
+    counted = not elsewhere and any(abs(row.domain_ratio - ratio) < 5e-4 for row in rows)
     counts = ", which cptlaw confirm compares with this answer" if counted else ""
     if {row.run for row in rows} & {run.name for run in context.plan if run.role == "fit"}:
         counts = f", {_READ}{': cptlaw confirm trains others, of another seed' if counted else ''}"
-    return f"; runs measured {' and '.join(seen)} {domain} on {general}{counts}", contradicted
+    at = f" at a peak of {peak:g}" if elsewhere else ""
+    return f"; runs measured {' and '.join(seen)} {domain} on {general}{at}{counts}", contradicted
 
 
 def _flat(answer: Recommendation, domain: str) -> str:

@@ -28,7 +28,6 @@ from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from pipeline.study.target import Target, find_target
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
-from training.schedule import learning_rates
 
 T = TypeVar("T")
 
@@ -179,7 +178,7 @@ class Context:
         peaks: dict[str, list[float]] = {}
         for run in self.plan:
             if run.role == "fit":
-                peaks.setdefault(run.model, []).append(max(learning_rates(run.spec.schedule, run.spec.steps)))
+                peaks.setdefault(run.model, []).append(run.peak)
         blind = [law for law in self.question.law if not {*AREAS} & {*LAWS[law].columns}]
         several = any(max(of_model) > 1.01 * min(of_model) for of_model in peaks.values())
         return blind if several and len(blind) < len(self.question.law) else []

@@ -17,6 +17,7 @@ from pipeline.question.messages import ConfigError, StudyError, studies_beside
 from pipeline.question.schema import ROLES, Question
 from training.durable import as_counted_lines, read_counted_lines, read_text, write_whole
 from training.run import state_of
+from training.schedule import learning_rates
 from training.spec import RunSpec, SpecError
 
 SCHEMA = 1
@@ -49,6 +50,11 @@ class PlannedRun:
     def imported(self) -> bool:
         """Whether it was trained elsewhere."""
         return self.spec.initial.fingerprint == IMPORTED
+
+    @property
+    def peak(self) -> float:
+        """Its highest learning rate; a decay from the peak on begins a little below it."""
+        return float(learning_rates(self.spec.schedule, self.spec.steps).max())
 
     @property
     def parent(self) -> str | None:

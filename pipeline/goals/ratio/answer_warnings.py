@@ -1,5 +1,6 @@
 """What limits an answer, a line each, in the order of its weight."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -93,8 +94,7 @@ def beyond_ratios(laws: AnsweringLaws, ratio: float) -> str:
 
 def beyond_peaks(context: Context, peak: float) -> str:
     """That a peak learning rate lies outside those of the runs for the fit; empty: it does not."""
-    specs = [run.spec for run in context.plan if run.role == "fit"]
-    peaks = [float(max(learning_rates(spec.schedule, spec.steps))) for spec in specs]
+    peaks = [run.peak for run in context.plan if run.role == "fit"]
     # A decay from the peak on begins a little below it.
     if not peaks or 0.99 * min(peaks) <= peak <= 1.01 * max(peaks):
         return ""
@@ -112,6 +112,18 @@ def beyond_runs(context: Context, ratio: float) -> str:
         return ""
     ends = f"above {percent(max(own))}" if ratio > max(own) else f"below {percent(min(own))}"
     return f"; no run for the fit is {ends} {domain}"
+
+
+def beyond_ratios_at_peak(context: Context, ratio: float, peak: float) -> str:
+    """That a domain ratio is well outside those of the runs for the fit with this peak; empty: it is not."""
+    domain, at_peak = context.corpora[1], []
+    for run in context.plan:
+        if run.role == "fit" and math.isclose(run.peak, peak, rel_tol=0.01):
+            at_peak.append(float(Fraction(run.spec.mixture.get(domain, "0"))))
+    if not at_peak or min(at_peak) - NEAR <= ratio <= max(at_peak) + NEAR:
+        return ""
+    own = " to ".join(dict.fromkeys(percent(end) for end in (min(at_peak), max(at_peak))))
+    return f"{percent(ratio)} {domain} at a peak of {peak:g} is beyond the points: runs for the fit with it have {own}"
 
 
 def is_flat(gain: float, loss: float, low: float, high: float) -> bool:
@@ -150,6 +162,8 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     yield from _missed(context, laws, answer)
     if answer.domain_ratio is not None and (line := beyond_ratios(laws, ratio_of_run(answer.domain_ratio))):
         yield line
+    if answer.domain_ratio is not None and answer.peak is not None:
+        yield from filter(None, [beyond_ratios_at_peak(context, ratio_of_run(answer.domain_ratio), answer.peak)])
     # The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same.
     names, merged = {"general": general, "domain": domain, "fit": domain}, {}
     for warning in (line for line in answer.warnings if ": r = " not in line):
@@ -215,8 +229,7 @@ def _harmed(context: Context) -> Iterator[str]:
     own = points[(points["corpus"] == domain) & (points["role"] == "fit")]
     ends = own.sort_values("step").groupby("run").last()
     worse = ends[(ends["loss"] > ends["loss_before"]) & (ends["r"] >= READ)]
-    specs = [run.spec for run in context.plan if run.name in worse.index]
-    if peaks := [max(learning_rates(spec.schedule, spec.steps)) for spec in specs]:
+    if peaks := [run.peak for run in context.plan if run.name in worse.index]:
         high = f"a peak learning rate of {min(peaks):g} is too high for this model and batch"
         yield (
             f"{len(worse)} of {len(ends)} runs for the fit end with a higher loss on {domain} than they begin with, "

@@ -253,7 +253,7 @@ def test_what_runs_of_another_answer_measured_is_said(tmp_path: Path) -> None:
     assert conclude(Context(question, Study(tmp_path)), again, made).headline.endswith("compares with this answer")
     # cptlaw refine has made them runs for the fit.
     read = Context(question, Study(tmp_path))
-    run: Any = SimpleNamespace(name=rows[0].run, role="fit")
+    run: Any = SimpleNamespace(name=rows[0].run, role="fit", peak=1e-3)
     read.__dict__["plan"] = [run]
     assert conclude(read, again, made).headline.endswith(
         f"by prediction; no run outside the fit has confirmed it yet; {seen}, which the fit has read since: cptlaw "
@@ -262,6 +262,8 @@ def test_what_runs_of_another_answer_measured_is_said(tmp_path: Path) -> None:
     assert conclude(read, now, made).headline.endswith(
         f"no run outside the fit has confirmed it yet; {seen}, which the fit has read since"
     )
+    higher = dataclasses.replace(again, peak_learning_rate=question.target.peak_learning_rate)
+    assert conclude(read, higher, made).headline.endswith(f"{seen} at a peak of 0.001, which the fit has read since")
     other = [dataclasses.replace(row, steps=9) for row in rows]
     assert conclude(
         Context(question, Study(tmp_path)), now, dataclasses.replace(made, confirmations=other)

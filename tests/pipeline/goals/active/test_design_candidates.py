@@ -22,6 +22,7 @@ from pipeline.goals.active.candidates import (
 from pipeline.goals.active.history import BUDGET, CANDIDATES, ChosenRun, history_file, read_rounds
 from pipeline.goals.active.outlook import plan_lines
 from pipeline.goals.active.rounds import chosen_runs, design_runs, first_round, next_round
+from pipeline.goals.ratio.answer_warnings import beyond_ratios_at_peak
 from pipeline.goals.ratio.answering_laws import with_tried_peaks
 from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.registry import goal_of, read_question
@@ -177,6 +178,11 @@ def test_laws_that_read_no_learning_rates_are_left_out_of_the_average_beside_sev
 
     assert left_out((small, 1.0), (target, 2.0)) == []
     assert left_out((small, 1.0), (small, 2.0)) == ["dcpt"]
+    # All are at a ratio of .5.
+    seen, peak = setting.fresh(), setting.question.target.peak_learning_rate
+    assert not beyond_ratios_at_peak(seen, 0.5, 2 * peak)
+    line = f"80% code at a peak of {2 * peak:g} is beyond the points: runs for the fit with it have 50%"
+    assert beyond_ratios_at_peak(seen, 0.8, 2 * peak) == line
 
 
 def test_the_target_is_the_end_of_the_run_that_the_answer_is_for(tmp_path: Path) -> None:
