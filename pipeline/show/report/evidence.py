@@ -110,10 +110,9 @@ class Evidence:
         if self.points is None:
             return None
         try:
-            if answer is None or not goal_of(self.question).chooses_run:
-                target = find_target(self.context.question, self.points)
-                return target.lasting(answer.target.steps) if answer else target
-            return find_target(self.question, self.points, answer.target.model).lasting(answer.target.steps)
+            model = answer.target.model if answer and goal_of(self.question).chooses_run else None
+            target = find_target(self.question, self.points, model)
+            return target.lasting(answer.target.steps) if answer else target
         except StudyError:
             return None
 

@@ -74,10 +74,13 @@ class Explorer(NamedTuple):
 def explorer(evidence: Evidence) -> Explorer | None:
     """The section of the sliders.
 
-    None where there is no answer yet, or where its laws read a column that is unknown of a run that was not trained.
+    None where there is no answer yet, where it is to another goal than trade-off, or where its laws read a column that
+    is unknown of a run that was not trained.
     """
     target, content = evidence.target, evidence.recommendation
     if target is None or content is None or not {*content.law.values()} <= {*evidence.fits}:
+        return None
+    if content.goal.kind != "trade-off":
         return None
     laws = {role: (evidence.law_of[corpus], corpus) for role, corpus in zip(ROLES, evidence.corpora)}
     fits = {role: evidence.fits[law][corpus] for role, (law, corpus) in laws.items()}

@@ -12,10 +12,13 @@ import pytest
 
 from pipeline.goals.active.history import TOLERANCE, ChosenRun, DesignRound, write_rounds
 from pipeline.goals.ratio.answer_warnings import by_weight
+from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
+from pipeline.goals.registry import goal_of
 from pipeline.question.schema import Question
 from pipeline.show.report import study_page
 from pipeline.show.report.answer_figures import rounds as rounds_figure
-from pipeline.show.report.evidence import Evidence
+from pipeline.show.report.evidence import Evidence, at_target
+from pipeline.show.report.explorer import explorer
 from pipeline.show.report.loss_figures import loss_curves
 from pipeline.show.report.pages import write_pages
 from pipeline.show.report.tables import record
@@ -96,6 +99,38 @@ def test_it_has_every_section_and_answers_first(whole, page):
     thin = ("outside the ratios that the law was fitted to", "A curve is thin outside the domain ratios")
     assert [fact for fact in (*facts, *thin, span, *answer.warnings) if fact not in page.words] == []
     assert "no bootstrap" not in page.words
+
+
+def test_curves_and_sliders_are_at_the_peak_of_the_answer(copied) -> None:
+    study, question = copied
+    question = dataclasses.replace(question, design=dataclasses.replace(question.design, peaks=[3.0]))
+    context = Context(question, study)
+    answer = TradeOffGoal().recommend(context, list)
+    answer.write(study)
+    assert answer.peak_learning_rate == pytest.approx(3 * question.target.peak_learning_rate)
+    evidence = Evidence(context.fresh())
+    ratio = np.array([evidence.domain_ratio])
+    explored = explorer(evidence)
+    assert explored is not None
+    tolerance, size, length = explored.data["start"].values()
+    shown_first = explored.data["answers"][size][length]
+    for role, corpus in zip(("general", "domain"), evidence.corpora):
+        curve = at_target(evidence, answer.law[corpus], corpus, ratio)
+        assert curve is not None
+        assert curve[1][0] == pytest.approx(answer.predicted[corpus].loss, abs=1e-6)
+        assert shown_first[role][0][tolerance] == pytest.approx(answer.predicted[corpus].loss, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["limited-data", "balance"])
+def test_sliders_answer_no_other_goal_than_that_of_the_page(copied, kind) -> None:
+    study, question = copied
+    goal = dataclasses.replace(question.goal, kind=kind, domain_tokens=3e5)
+    asked = dataclasses.replace(question, studies=str(study.folder.parent), goal=goal)
+    context = Context(question, study).asking(asked)
+    goal_of(asked).recommend(context, list).write(context.study)
+    words = written(context.study, asked).words
+    assert "Back to the question of the study" not in words
+    assert f"they answer goal=trade-off, and this page answers goal={kind}." in words
 
 
 def test_on_how_few_windows_losses_are_means_is_said(whole, page) -> None:
