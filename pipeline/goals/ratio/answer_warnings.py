@@ -283,6 +283,14 @@ def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator
                     f"the loss on {corpus} {MISSED_RUN}: a run of the fit at {percent(near['ratio'])} measured "
                     f"{near['loss']:.4f}, where the laws predict {predicted:.4f} ({low:.4f} to {high:.4f})"
                 )
+    general, goal = laws.corpora[0], context.question.goal
+    at_it = ends[(ends["corpus"] == general) & ((ends["ratio"] - ratio_of_run(ratio)).abs() < 5e-4)]
+    changes = sorted(at_it["loss"] / target.before[general] - 1)
+    if goal.kind == "trade-off" and changes and changes[0] > goal.tolerance:
+        measured = ", ".join(f"{change:+.2%}" for change in changes)
+        yield (
+            f"the tolerance {MISSED_RUN}: of the fit, runs like it at {percent(ratio)} measured {measured} on {general}"
+        )
 
 
 def _not_identified(fits: Mapping[str, Mapping[str, Fit]], points: pd.DataFrame) -> Iterator[str]:

@@ -139,6 +139,22 @@ def test_a_run_of_the_fit_that_the_laws_miss_beside_the_answer_is_said(whole) ->
     assert not [*_missed(context, dataclasses.replace(laws, points=laws.points.assign(loss=losses)), answer)]
 
 
+def test_a_run_of_the_fit_above_the_tolerance_at_the_answer_itself_is_said(whole) -> None:
+    made, question = whole
+    context = Context(question, made)
+    laws = answering_laws(context)
+    context.__dict__["plan"] = [dataclasses.replace(run, role="fit") for run in made.read_plan()]
+    points, answer = laws.points, goal_of(question).solve(laws)
+    of_run = (points["step"] == answer.target.steps) & (points["corpus"] == "general") & (points["role"] == "confirm")
+    at, before = points.loc[of_run, "ratio"].max(), answer.target.before["general"]
+    for change, ratio, measured in ((0.01, at, True), (-0.01, at, False), (0.01, at + 0.01, False)):
+        loss = points["loss"].where(~of_run, before * (1 + question.goal.tolerance + change))
+        there = dataclasses.replace(laws, points=points.assign(loss=loss))
+        lines = [*_missed(context, there, dataclasses.replace(answer, domain_ratio=ratio))]
+        line = f"runs like it at {percent(at)} measured {question.goal.tolerance + 0.01:+.2%} on general"
+        assert [line in one for one in lines if "tolerance" in one] == [True] * measured
+
+
 def test_a_law_without_learning_rates_has_no_part_in_the_answer_beside_several_peaks(whole) -> None:
     made, question = whole
     context = Context(question, made)
