@@ -37,6 +37,8 @@ FOLLOWS = 0.5
 three lost a law by it, the mean error stayed at 1.00%, and of 33 it was said that no law follows them."""
 FEWEST_RUNS = 3
 """Laws are ranked by no fewer held-out runs: the standard error of two says nothing."""
+ALONG = ("tokens", "step-thirds", "rolling-tokens", "rolling-compute", "horizon")
+"""Splits that hold out a part of runs and no whole ones."""
 
 
 def try_out(
@@ -292,10 +294,16 @@ def shared_points(points: pd.DataFrame, laws: Iterable[Law]) -> pd.DataFrame:
 
 
 def worse_than_mean(tried: pd.DataFrame, by: str) -> tuple[dict[str, float], float]:
-    """Law -> its mean error, of those that miss the held-out losses of a split by more than their mean would; that."""
+    """Law -> its mean error, of those that miss the held-out losses of a split by more than their mean would; that.
+
+    None of fewer than FEWEST_RUNS runs, or, where a split holds out the rest of each, losses: one differs by nothing.
+    """
     rows, errors = tried[tried["by"] == by], errors_by_run(tried, by).mean()
-    losses = rows.drop_duplicates(["split", "row", "run"])["measured"]
+    distinct = rows.drop_duplicates(["split", "row", "run"])
+    losses = distinct["measured"]
     spread = float((losses / losses.mean() - 1).abs().mean())
+    if (len(distinct) if by in ALONG else distinct["run"].nunique()) < FEWEST_RUNS:
+        return {}, spread
     return {str(law): error for law, error in errors.items() if error > spread}, spread
 
 

@@ -107,6 +107,11 @@ def test_a_law_is_named_that_errs_by_more_than_the_mean_of_the_losses_would():
     assert line.endswith(
         "; power (150.00%): more than those losses differ from their mean, 22.22%: not to be used for this alone"
     )
+    # The losses of one run differ from their mean by nothing, or by its own course.
+    one = tried.assign(measured=3.0, run=0)
+    assert "for this alone" not in fitting.advise(one)[0]
+    assert "for this alone" in fitting.advise(one.assign(by="horizon"))[0]
+    assert "for this alone" not in fitting.advise(one[one["row"] == 0].assign(by="horizon"))[0]
 
 
 def test_all_laws_are_fitted_to_the_same_points():

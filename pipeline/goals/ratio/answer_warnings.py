@@ -240,6 +240,7 @@ def _harmed(context: Context) -> Iterator[str]:
 def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
     """A line for each of few runs that has a loss far from what the law of the largest weight fits.
 
+    A spike leaves the losses before and behind it; a law may miss a whole curve, as that of the only run at its peak.
     Without any text of a corpus its loss drifts, which is no spike.
     """
     for corpus in context.corpora:
@@ -251,15 +252,19 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
         error = np.log(rows["loss"].to_numpy(float) / fit.predict(rows, context.schedules))
         # The scale of a normal distribution of this median.
         usual = float(np.median(np.abs(error))) / 0.6745
-        off = rows.assign(error=error)[np.abs(error) > max(SPIKE * usual, LEAST_SPIKE)]
+        rows, least = rows.assign(error=error).sort_values("step", kind="stable"), max(SPIKE * usual, LEAST_SPIKE)
+        jumps = rows.groupby("run")["error"].diff().abs()
+        rows = rows.assign(jump=np.fmax(jumps, jumps.groupby(rows["run"]).shift(-1)))
+        off = rows[rows["error"].abs() > least]
         if 0 < off["run"].nunique() <= max(1, rows["run"].nunique() // 5):
             for run, of_run in off.groupby("run"):
                 worst = of_run.loc[of_run["error"].abs().idxmax()]
                 far = (
                     f"{np.expm1(worst['error']):+.1%} from what {law} fits, most losses there within {usual:.1%} of it"
                 )
-                unread = f"the run reads no {corpus}, and {law} does not follow such a loss"
-                why = "a spike?" if worst["r"] > 0 else f"{unread}."
+                why = "a spike?" if worst["jump"] > least else f"{law} does not follow the curve of this run."
+                if worst["r"] == 0:
+                    why = f"the run reads no {corpus}, and {law} does not follow such a loss."
                 yield (
                     f"{run}: {why} Its loss on {corpus} at step {worst['step']}, {worst['loss']:.4f}, is {far}; its "
                     "points count in the fit, whose Huber loss limits their weight: leave the run as it is"

@@ -87,6 +87,22 @@ def test_a_loss_far_off_of_a_run_without_that_text_is_no_spike(whole, monkeypatc
     assert lines[0].endswith("leave the run as it is")
 
 
+def test_a_smooth_curve_that_the_law_misses_has_no_spike(whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, question = whole
+    context = Context(question, made)
+    points, laws = context.points.copy(), answering_laws(context)
+    of_general = (points["corpus"] == "general") & (points["role"] == "fit")
+    odd = points.loc[of_general & (points["r"] > 0), "run"].iloc[-1]
+    own = (points["run"] == odd) & (points["corpus"] == "general")
+    late = own & (points["step"] > 0)
+    points.loc[late, "loss"] *= 1.2
+    monkeypatch.setattr(Context, "points", points)
+    (line,) = (line for line in _spikes(context.fresh(), laws) if "on general at step" in line)
+    assert "spike" not in line
+    assert "does not follow the curve of this run. Its loss on general at step" in line
+    assert line.endswith("leave the run as it is")
+
+
 def test_a_ratio_beyond_the_fitted_ones_is_said_once(whole) -> None:
     made, question = whole
     laws, law = answering_laws(Context(question, made)), next(iter(question.law))
