@@ -330,6 +330,8 @@ def _confirm(study: Study) -> None:
 
 
 def test_no_job_follows_an_answer_that_is_confirmed_or_followed(words, study, slurm, capsys) -> None:
+    """A dry run says so too, and what is next."""
+
     def submitted(*more: str) -> bool:
         """Whether train submits a job, and only that which continues; it is gone then."""
         before = len(slurm.jobs())
@@ -349,6 +351,15 @@ def test_no_job_follows_an_answer_that_is_confirmed_or_followed(words, study, sl
     assert not submitted(large)
     assert submitted(), "it confirms"
     _confirm(study)
+    dry = ["train", str(study.folder), "dry_run=true"]
+    capsys.readouterr()
+    assert run([*dry, "launcher.slurm.gpus=2"]) == 0
+    done = f"all {len(study.read_plan())} runs of the plan are done and confirmed; cptlaw report shows the result"
+    assert capsys.readouterr().out.splitlines() == [done, f"next: cptlaw report {study.folder}"]
+    assert run([*dry, "seed=5"]) == 0, "other runs are open"
+    out = capsys.readouterr().out
+    assert "$ sbatch --parsable " in out
+    assert out.splitlines()[-1] == f"next: cptlaw train {study.folder} seed=5"
     confirmation = study.folder / "confirmation.json"
     content = json.loads(confirmation.read_text())
     # By the number of points, whatever the clock was.
@@ -409,23 +420,6 @@ def test_a_dry_run_has_the_notes_of_a_plan_and_its_next_command(words, study, sl
     assert [line for line in dry.splitlines() if line in notes] == notes
     assert run(["train", *words, "dry_run=true"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("next: cptlaw train experiment=own ")
-
-
-def test_a_dry_run_of_what_is_done_says_so_and_what_is_next(words, study, slurm, capsys) -> None:
-    assert run(["plan", *words]) == 0
-    _end(study, study.read_plan())
-    _answer(study)
-    _confirm(study)
-    plan = study.read_plan()
-    capsys.readouterr()
-    assert run(["train", str(study.folder), "launcher.slurm.gpus=2", "dry_run=true"]) == 0
-    done = f"all {len(plan)} runs of the plan are done and confirmed; cptlaw report shows the result"
-    assert capsys.readouterr().out.splitlines() == [done, f"next: cptlaw report {study.folder}"]
-    # Other runs are open.
-    assert run(["train", str(study.folder), "seed=5", "dry_run=true"]) == 0
-    out = capsys.readouterr().out
-    assert "$ sbatch --parsable " in out
-    assert out.splitlines()[-1] == f"next: cptlaw train {study.folder} seed=5"
 
 
 def test_a_dry_run_of_all_steps_leaves_no_folder(words, study, slurm, tmp_path: Path, capsys) -> None:

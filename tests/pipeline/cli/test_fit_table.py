@@ -64,30 +64,26 @@ def printed(capsys, code: int, *words: str) -> list[str]:
     return (captured.err if code else captured.out).splitlines()
 
 
-def test_one_corpus_is_compared_on_all_cores_with_the_same_result(raw: Path) -> None:
+def test_one_corpus_is_compared_on_all_cores_with_the_same_result(raw: Path, capsys, monkeypatch) -> None:
     """In a process of its own, since one that has threads, as that of tests may have, is not forked."""
     program = """
 import os, sys
 from fitting import parallel
 from pipeline.cli import fit_table
 from pipeline.cli.main import run
-parallel._cores, parallel.WORTH_FORKING, tried = lambda: 2, float(sys.argv[1]), fit_table.try_out
+parallel._cores, parallel.WORTH_FORKING, tried = lambda: 2, 0, fit_table.try_out
 def try_out(*given, **how):
     print(f"by {os.getpid() == parent}", file=sys.stderr, flush=True)
     return tried(*given, **how)
 parent, fit_table.try_out = os.getpid(), try_out
-sys.exit(run(["fit", *sys.argv[2:]]))
+sys.exit(run(["fit", *sys.argv[1:]]))
 """
     words = [f"points={raw}", RAW, "corpus=law", "law=[chinchilla,openai]", "bootstrap=4", "by=[size,step-thirds]"]
-    outputs = []
-    for worth in ("0", "1e9"):
-        done = subprocess.run(
-            [sys.executable, "-c", program, worth, *words], capture_output=True, text=True, check=True
-        )
-        assert done.stderr.count(f"by {worth != '0'}") == 2
-        outputs.append(done.stdout)
-    assert outputs[0] == outputs[1]
-    assert "laws compared on law" in outputs[0]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert done.stderr.count("by False") == 2
+    assert "laws compared on law" in done.stdout
+    monkeypatch.setattr("fitting.parallel.WORTH_FORKING", 1e9)
+    assert printed(capsys, 0, *words) == done.stdout.splitlines()
 
 
 def test_a_csv_is_fitted_compared_and_written(file: Path, tmp_path: Path, points, capsys) -> None:
