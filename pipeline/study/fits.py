@@ -270,7 +270,11 @@ def horizon_weights(
     fits: Mapping[str, Mapping[str, Fit]], tested: pd.DataFrame, N: float, D: float
 ) -> dict[str, dict[str, float]]:
     """Corpus -> law -> its weight in the average that answers for a run of N and D, billions, by its own horizon."""
-    spreads = {corpus: next(iter(of_law.values())).spread for corpus, of_law in fits.items()}
+    # That of the law whose points reach farthest: another may leave out runs of a small ratio.
+    spreads = {
+        corpus: min((fitted.spread for fitted in of_law.values()), key=lambda spread: spread.horizon(N, D))
+        for corpus, of_law in fits.items()
+    }
     return {
         corpus: weights(tested, corpus, spread.kind(N, D), spread.horizon(N, D)) for corpus, spread in spreads.items()
     }

@@ -8,6 +8,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,6 +34,7 @@ from pipeline.study.fits import (
     fit_file,
     held_out_errors,
     held_out_file,
+    horizon_weights,
     read_fits,
     refuse_other_points,
     shared_folds,
@@ -225,6 +227,12 @@ def test_far_beyond_the_fitted_tokens_only_laws_that_see_so_far_count() -> None:
     assert weights(tested, "general", "tokens", 6.1) == {"transfer-replay": 1.0}
     alone = _tested(("transfer-anchored", "tokens", 1, 0.01))
     assert weights(alone, "general", "tokens", 20.0) == {"transfer-anchored": 1.0}
+    # dcpt leaves out the longest run, of a small ratio: how far a run is is counted from those that another law reads.
+    spreads = (Spread({"N": (1.0, 1.0), "D": (0.5, D)}, [(1.0, D)], 0.01, 5, {}) for D in (1.0, 4.0))
+    fits: Any = {
+        "general": {law: SimpleNamespace(spread=one) for law, one in zip(("dcpt", "transfer-anchored"), spreads)}
+    }
+    assert horizon_weights(fits, tested, 1.0, 5.0)["general"] == weights(tested, "general", "tokens", 1.25)
 
 
 INSIDE, LONGER = (0.5, 4.0), (1.0, 9.0)
