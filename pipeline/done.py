@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+from itertools import product
 from pathlib import Path
 
 from pipeline.goals.active.history import awaits_round, read_rounds
@@ -12,7 +13,7 @@ from pipeline.question.design import is_active
 from pipeline.study.artifacts import Confirmation, Export, Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context
-from pipeline.study.fits import unfitted_laws
+from pipeline.study.fits import POINTS, fit_file, refuse_other_points, unfitted_laws
 from pipeline.study.fitted_points import are_all_fitted
 from pipeline.study.folder import PlannedRun, StudyError, question_yaml
 from pipeline.study.status import ended_points, is_confirmed, is_followed
@@ -41,6 +42,24 @@ def is_fitted(context: Context) -> bool:
     same = answer.goal.kind == question.goal.kind and same_laws and answer.fits in ("", context.fits_digest)
     same = same and answer.points in ("", context.points_digest)
     return same and are_all_fitted(answer.fit_points, context.points, question)
+
+
+def is_refitted(context: Context) -> bool:
+    """Whether all laws of the question were fitted to the points that there are now, since the answer or without one.
+
+    Of a fit that was stopped some may be of the one before.
+    """
+    study, question = context.study, context.question
+    if question.goal_kind.many_domains or not_collected(context) or not (study.folder / study.fitted(POINTS)).exists():
+        return False
+    asked = product(context.corpora, {*question.law} - unfitted_laws(study))
+    if not all(fit_file(study, corpus, law).exists() for corpus, law in asked):
+        return False
+    with contextlib.suppress(StudyError):
+        refuse_other_points(study, context.points_digest)
+        answer = read_if_there(Recommendation, study)
+        return answer is None or answer.fits != context.fits_digest
+    return False
 
 
 def is_answered(context: Context) -> bool:

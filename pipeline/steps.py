@@ -18,6 +18,7 @@ from pipeline.done import (
     is_answered,
     is_fitted,
     is_planned,
+    is_refitted,
     is_trained,
     not_collected,
     open_runs,
@@ -284,7 +285,7 @@ def step_after(verb: str, context: Context) -> str:
     done = {"train": has_trained, "report": lambda context: is_reported(context.study)}
     for name in [*(one for one in answers if names.index(one) < first and one != verb), *names[first:]]:
         if name == shown or not done.get(name, STEPS[name].is_done)(context):
-            return name
+            return "recommend" if name == "fit" and is_refitted(context) else name
     return ""
 
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pipeline.done import is_refitted
 from pipeline.goals.ratio.answer_warnings import UNFOLLOWED, beyond_runs, is_flat
 from pipeline.goals.ratio.confirm import CONFIRMED, NEAR, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
@@ -73,7 +74,8 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         return Conclusion(f"which {domain_ratio_of(domain)}? No recommendation yet", False)
     if why := goal_of(context.question).outdated(context, answer):
         line = f"which {domain_ratio_of(domain)}? The recommendation is out of date: {why}"
-        remedy = f"Run cptlaw fit {study}, then cptlaw recommend {study}, with the question that is meant."
+        fit = "" if is_refitted(context) else f"cptlaw fit {study}, then "
+        remedy = f"Run {fit}cptlaw recommend {study}, with the question that is meant."
         return Conclusion(line, False, remedy=remedy, is_outdated=True)
     if answer.mixture is None:
         other = ("recommend", *_words(context), "goal.tolerance=TOLERANCE")

@@ -29,6 +29,7 @@ from pipeline.show.tables import mean_errors_table
 from pipeline.steps import STEPS, step_after
 from pipeline.study.artifacts import Export
 from pipeline.study.context import Context, context_of
+from pipeline.study.fits import POINTS
 from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.show.report.report_study import make_study
 from tests.pipeline.small import refused
@@ -288,10 +289,22 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
     assert line.endswith(f"run cptlaw confirm {copy} again")
     assert following("cancel") == f"next: cptlaw status {copy}"
     made.write_bytes((study[0].folder / made.name).read_bytes())
-    for file, verb in (("confirmation.json", "confirm"), ("recommendation.json", "fit"), ("points.parquet", "collect")):
-        (copy / file).unlink()
+    # Who has fitted need not fit again.
+    (copy / "recommendation.json").write_text(re.sub('"fits": ".*"', '"fits": "0"', known))
+    assert following("status") == f"next: cptlaw recommend {copy}"
+    assert conclusion_of(context).remedy.startswith(f"Run cptlaw recommend {copy}, with")
+    (digest := copy / context.study.fitted(POINTS)).rename(kept)
+    digest.write_text("0-0\n")
+    assert following("status") == f"next: cptlaw fit {copy}"
+    kept.rename(digest)
+    (copy / "recommendation.json").write_text(known)
+    left = {"confirmation.json": "confirm", "recommendation.json": "recommend", "fits": "fit"}
+    for file, verb in (left | {"points.parquet": "collect"}).items():
+        path = copy / file
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
         assert following("status") == f"next: cptlaw {verb} {copy}"
     assert following("collect") == f"next: cptlaw fit {copy}"
+    assert following("fit", "bootstrap=2") == following("status") == f"next: cptlaw recommend {copy}"
     assert following("recommend") == f"next: cptlaw confirm {copy}"
 
 
