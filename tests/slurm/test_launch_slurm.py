@@ -478,12 +478,14 @@ def test_an_unexpected_answer_of_sbatch_is_an_error(slurm: FakeSlurm, tmp_path: 
         Scheduler().submit([], tmp_path / "x.sbatch")
 
 
-def test_status_and_submission_do_not_load_torch(words, slurm, study) -> None:
+def test_planning_status_and_submission_do_not_load_torch_or_plotly(words, slurm, study) -> None:
     folder = str(study.folder)
     code = (
         "import sys\nfrom pipeline.cli.main import run\nfrom pipeline.launch.slurm.client import Scheduler\n"
+        "import pipeline.study.fits\n"
         "Scheduler.__init__.__defaults__ = (60.0, 0.0)\n"
-        f"assert run({['train', *words]}) == run({['status', folder]}) == run({['cancel', folder]}) == 0\n"
-        "assert 'torch' not in sys.modules, 'torch was loaded'"
+        f"assert run({['plan', *words]}) == run({['train', folder]}) == 0\n"
+        f"assert run({['status', folder]}) == run({['cancel', folder]}) == 0\n"
+        "assert not {'torch', 'transformers', 'plotly'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -135,15 +135,6 @@ def test_every_verb_has_its_function() -> None:
         assert own is None or own.HELP.startswith(f"usage: cptlaw {name} ")
 
 
-def test_planning_does_not_load_torch_or_plotly() -> None:
-    script = (
-        "import sys; from pipeline.cli.main import run; run(['plan', 'experiment=quickstart', 'data=/nowhere']);"
-        "import pipeline.cli.verbs, pipeline.study.fits, pipeline.study.collect, pipeline.study.status;"
-        "assert not {'torch', 'transformers', 'plotly'} & {*sys.modules}"
-    )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
-
-
 def test_the_options_of_hydra(study: tuple[Study, Question], capsys) -> None:
     folder = str(study[0].folder)
     for words in (
