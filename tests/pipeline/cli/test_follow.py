@@ -25,7 +25,7 @@ RATIO = 0.45
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, no_profiles) -> Study:
-    return fitted_study(tmp_path_factory.mktemp("made"))
+    return fitted_study(tmp_path_factory.getbasetemp() / "fitted")
 
 
 @pytest.fixture

@@ -90,12 +90,12 @@ def test_an_offline_run_of_wandb_is_read_from_all_its_folders(tmp_path: Path) ->
     logged = [rows(10, 20, 25, shift=0.1), rows(20, 30, 40)]
     script = (
         "import sys, json, time, wandb\n"
-        "for rows in json.loads(sys.argv[2]):\n"
+        "for number, rows in enumerate(json.loads(sys.argv[2])):\n"
+        "    time.sleep(1.1 * number)  # A folder is named by its second.\n"
         "    silent = wandb.Settings(silent=True)\n"
         "    run = wandb.init(mode='offline', id='x', dir=sys.argv[1], project='p', settings=silent)\n"
         "    for row in rows: run.log(row)\n"
         "    run.finish()\n"
-        "    time.sleep(1.1)  # A folder is named by its second.\n"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path), json.dumps(logged)], check=True, timeout=120)
     folders = sorted(map(str, (tmp_path / "wandb").glob("offline-run-*")), reverse=True)

@@ -26,7 +26,7 @@ from tests.pipeline.small import refused
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, no_profiles) -> Study:
-    return fitted_study(tmp_path_factory.mktemp("made"))
+    return fitted_study(tmp_path_factory.getbasetemp() / "fitted")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Logs of runs that were made elsewhere, and what is to be said of them."""
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,8 +42,9 @@ def facts_file(tmp_path: Path, states: Mapping[float, Path]) -> str:
     return f"runs={tmp_path / 'facts.yaml'}"
 
 
+@functools.cache
 def fitted_study(folder: Path) -> Study:
-    """A fitted study of four runs of 40 steps, whose general loss may rise by 1.5%."""
+    """A fitted study of four runs of 40 steps, whose general loss may rise by 1.5%; made once a process, to copy."""
     states = {ratio: trainer_state(folder / f"r{ratio}", ratio) for ratio in (0.0, 0.3, 0.6, 0.9)}
     words = [f"studies={folder / 'studies'}", "name=made", *FACTS, "goal.tolerance=0.015", "law=transfer-open"]
     assert run(["import", *map(str, states.values()), *words, facts_file(folder, states)]) == 0
