@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
@@ -12,11 +13,12 @@ from fitting import LAWS, Fit, LawAverage
 from fitting.law_selection import PREDICTED, error_percent, worse_than_mean
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, ratio_of_run
 from pipeline.goals.ratio.confirm import NEAR
-from pipeline.question.design import candidate_peaks
+from pipeline.question.design import budget_key, candidate_peaks
 from pipeline.study.artifacts import MISSED_RUN
 from pipeline.study.context import Context
 from pipeline.study.earlier import earlier_line
 from pipeline.study.fitted_points import selected
+from pipeline.study.folder import IMPORTED
 from pipeline.study.number_format import percent
 from pipeline.study.target import other_batch
 from training.schedule import learning_rates
@@ -143,11 +145,8 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
         yield "the points do not say where the optimum is: its interval is all that was asked"
     if line := other_batch(context.plan, answer.target.tokens_per_step):
         yield line
-    peaks = candidate_peaks(laws.question)
-    if answer.peak is not None and len(peaks) > 1 and answer.peak in (peaks[0], peaks[-1]):
-        tried = ", ".join(f"{peak:g}" for peak in peaks)
-        end = "largest" if answer.peak == peaks[-1] else "smallest"
-        yield f"its peak learning rate is the {end} of those tried ({tried}): one beyond may be better (design.peaks)"
+    if line := _end_of_peaks(context, candidate_peaks(laws.question), answer.peak):
+        yield line
     if context.question.general_from:
         yield earlier_line(context.points, context.question, context.plan)
     if gain is not None and is_flat(gain, *answer.predicted[domain]):
@@ -191,6 +190,26 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     names = dict.fromkeys(name for corpus in laws.corpora for name in laws.weights.get(corpus) or [laws.law[corpus]])
     by_law = {name: {corpus: context.fits[corpus][name] for corpus in context.corpora} for name in names}
     yield from _not_identified(by_law, context.points)
+
+
+def _end_of_peaks(context: Context, tried: list[float], peak: float | None) -> str:
+    """That the best peak is the first or last of those that runs for the fit have, in order; empty: it is not."""
+    best = tried[0] if len(tried) == 1 else peak
+    if best not in (tried[0], tried[-1]):
+        return ""
+    end = "only one" if len(tried) == 1 else "largest" if best == tried[-1] else "smallest"
+    line = f"its peak learning rate is the {end} of those tried ({', '.join(f'{one:g}' for one in tried)})"
+    asked = candidate_peaks(context.question)
+    if left := [one for one in asked if (one < best == tried[0]) or (one > best == tried[-1])]:
+        which = f"design.peaks has {', '.join(f'{one:g}' for one in left)} too, not tried and maybe better"
+        remedy = "import such a run"
+        if context.question.model.path != IMPORTED:
+            refine = shlex.join(["cptlaw", "refine", str(context.study.folder)])
+            remedy = (
+                f"{refine} may choose such a run, and so may cptlaw train with a larger {budget_key(context.question)}"
+            )
+        return f"{line}: {which}; {remedy}"
+    return f"{line}: one beyond may be better (design.peaks)" if len(tried) > 1 else ""
 
 
 def lengths_of(laws: Iterable[str]) -> Iterator[str]:
@@ -258,7 +277,7 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
         off = rows[rows["error"].abs() > least]
         if 0 < off["run"].nunique() <= max(1, rows["run"].nunique() // 5):
             for run, of_run in off.groupby("run"):
-                worst = of_run.loc[of_run["error"].abs().idxmax()]
+                worst = of_run.iloc[int(of_run["error"].abs().argmax())]
                 far = (
                     f"{np.expm1(worst['error']):+.1%} from what {law} fits, most losses there within {usual:.1%} of it"
                 )

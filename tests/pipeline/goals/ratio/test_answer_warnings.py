@@ -196,6 +196,15 @@ def test_an_answer_at_an_end_of_the_tried_peaks_is_said(whole) -> None:
         lines = [line for line in answer_warnings(context, tried, answer, None) if line.startswith("its peak")]
         said = f"its peak learning rate is the {end} of those tried ({low:g}, {middle:g}, {high:g}): one beyond may be "
         assert [line.startswith(said) for line in lines] == [True] * bool(end)
+    # Of peaks that no full run has had, it is not known.
+    wider = dataclasses.replace(question, design=dataclasses.replace(question.design, peaks=[0.5, 1.0, 2.0, 4.0]))
+    answer = dataclasses.replace(goal_of(question).solve(laws), peak=high)
+    (line,) = (line for line in answer_warnings(Context(wider, made), tried, answer, None) if "tried" in line)
+    said = (
+        f"those tried ({low:g}, {middle:g}, {high:g}): design.peaks has {2 * high:g} too, not tried and maybe better; "
+    )
+    assert line.startswith(f"its peak learning rate is the largest of {said}cptlaw refine '{made.folder}' may choose ")
+    assert line.endswith(" such a run, and so may cptlaw train with a larger design.budget")
 
 
 def test_a_peak_that_harms_the_model_is_said(whole, monkeypatch: pytest.MonkeyPatch) -> None:
