@@ -1,6 +1,7 @@
 """report.html of a question about weights: what it says, at every stage, and how a browser shows it."""
 
 import dataclasses
+import html
 from pathlib import Path
 
 import pytest
@@ -44,12 +45,12 @@ def path(tmp_path_factory):
 def test_it_says_what_is_missing_at_every_stage(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path)
     study.write_plan(GOAL.runs(setting))
-    page = _page(study, setting.question).read_text()
-    assert "There is no recommendation yet: run cptlaw recommend." in page
+    page = html.unescape(_page(study, setting.question).read_text())
+    assert f"There is no recommendation yet: run cptlaw recommend {study.word}." in page
     recommended(study, setting)
-    page = _page(study, setting.question).read_text()
+    page = html.unescape(_page(study, setting.question).read_text())
     assert "There is no recommendation yet" not in page
-    assert "The weights are not compared yet: run cptlaw confirm." in page
+    assert f"The weights are not compared yet: run cptlaw confirm {study.word}." in page
 
 
 def test_an_answer_that_measured_worse_is_not_the_headline(tmp_path: Path) -> None:
