@@ -21,6 +21,8 @@ ELEMENTS = 6_000_000
 """Numbers in the draws of the losses at all candidates, at most."""
 HALF = float(ndtri(0.95))
 COST_POWER = 0.4
+WIDEST = 0.5
+"""Half-width of the interval of all ratios: the variance of answers at both ends gives more."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,9 @@ class Design:
     `chosen`: the label of each run in the index of the candidates (of its first row, where a run has several); `rows`:
     the labels of all rows of these runs. `half_width`, one a run: half-width of the 90% interval of the answer that is
     expected after it and all before it, in nats per token (root mean square over the target rows and losses), or in the
-    unit of the answer to the question: a ratio, or billions of parameters. `cost`, one a run. `before`: the half-width
-    today. `reason`: why these. `answer`: its posterior median, None without a question and for several targets.
+    unit of the answer to the question: a ratio, .5 at most, or billions of parameters. `cost`, one a run. `before`: the
+    half-width today. `reason`: why these. `answer`: its posterior median, None without a question and for several
+    targets.
     """
 
     chosen: tuple[Hashable, ...]
@@ -116,7 +119,8 @@ class Task:
     """What a choice is made from.
 
     `draws` of each output; `rows` (runs, points) of each run in them, -1 for none; `parameters` (k, p), those of the
-    first law of each output; `lacking`, how many points are wanting for as many as parameters.
+    first law of each output; `lacking`, how many points are wanting for as many as parameters; `widest`, half-width of
+    all that the answer can be.
     """
 
     runs: Runs
@@ -125,6 +129,7 @@ class Task:
     parameters: list[np.ndarray]
     rows: np.ndarray
     lacking: int
+    widest: float
 
     def copied(self) -> list[Draws]:
         """The draws to choose with, which changes them."""
@@ -142,7 +147,7 @@ class Task:
     def half_width(self, variances: list[np.ndarray]) -> float:
         """Half-width of the 90% interval in the unit of the answer, for its variances (t,) of each output."""
         squares = [variance * one.unit**2 for variance, one in zip(variances, self.answers, strict=True)]
-        return HALF * float(np.sqrt(np.mean(np.concatenate(squares))))
+        return min(HALF * float(np.sqrt(np.mean(np.concatenate(squares)))), self.widest)
 
 
 def design_task(
@@ -160,7 +165,8 @@ def design_task(
     runs = read_candidates(candidates, cost, outputs)
     _check_target(target, outputs, points, runs, question)
     draws, answers, parameters = _draws(outputs, points, runs, target, question, seed)
-    return Task(runs, draws, answers, parameters, _padded(runs), _lacking(outputs, points, question))
+    widest = WIDEST if question in ("trade_off", "limited_data") else inf
+    return Task(runs, draws, answers, parameters, _padded(runs), _lacking(outputs, points, question), widest)
 
 
 def _check(question: str | None, budget: float | None, batch: int | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fitting.design.design import WIDEST
 from pipeline.study.artifacts import Number, Ratio, Steps
 from pipeline.study.folder import Study, StudyError
 from pipeline.study.number_format import cost_in
@@ -18,8 +19,6 @@ CONFIRMATION = "confirmation"
 """Reason of a round in which finished confirmation runs became points for the fit."""
 ANSWER_BEYOND = "it is beyond all runs"
 """Reason of a run at an answer above or below the domain ratios of all runs for the fit."""
-_WIDEST = 0.5
-"""Half of all domain ratios: a law that knows next to nothing of the answer gives more."""
 _LITTLE = 0.9
 """Runs after which more than this part of the half-width is expected to be left narrow it little."""
 _REMEDY = "delete the file to choose anew, the finished runs are kept"
@@ -71,7 +70,8 @@ class DesignRound:
     """Whether it was asked for by cptlaw refine, whatever tolerance and budget are."""
     unit: str = "FLOPs"
     unsettled: bool = False
-    """Whether answer and half_width are the posterior's, within the tolerance, where no recommendation was."""
+    """Whether they are not to end the rounds: those of a recommendation that is not known to hold, or where there was
+    none the posterior's."""
     stop: str | None = None
     """TOLERANCE, BUDGET or CANDIDATES; None: runs were chosen."""
 
@@ -86,15 +86,14 @@ class DesignRound:
         if self.half_width is not None and self.answer is not None:
             asked, known = f"design.tolerance={self.tolerance:g}", f"domain ratio {self.answer:.3f}"
             if self.half_width <= self.tolerance and not self.more and self.stop != TOLERANCE:
-                # Without a half-width: the one that decided is of fits, this one may be of the posterior.
-                known += f", within {asked}{' by the posterior' * self.unsettled}"
+                known += f", within {asked}"
                 unsettled = "neither runs around it nor the round before confirm that"
-                unsettled = "the laws fitted to all points do not answer yet" if self.unsettled else unsettled
+                unsettled = "the laws fitted to all points do not settle it yet" if self.unsettled else unsettled
                 open_ = self.reason if self.reason == ANSWER_BEYOND else unsettled
                 known += f", but {open_}, so one more round" if self.chosen else ""
             else:
                 half = f"half of its 90% interval{' by the posterior' if self.more else ''}"
-                known += f", {half} {min(self.half_width, _WIDEST):.3f} ({asked})"
+                known += f", {half} {self.half_width:.3f} ({asked})"
         # The budget holds for the rounds that follow by themselves alone.
         limit = "" if self.more else f" of at most {cost_in(self.unit, self.budget)}"
         speed = " at the speed that prepare measured" * (self.unit == "device-hours")
@@ -110,7 +109,7 @@ class DesignRound:
             return ""
         expected, before = self.chosen[-1].half_width, self.half_width
         why = "; by the laws these, near the answer or far from it, narrow it most for their cost"
-        if expected and before and expected > _LITTLE * before:
+        if expected and before and _LITTLE * before < expected < WIDEST:
             why += ", but little: what is left is how well the laws hold, which cptlaw confirm measures"
         return why
 
@@ -121,7 +120,7 @@ class DesignRound:
             for run in self.chosen
         )
         expected = self.chosen[-1].half_width if self.chosen else None
-        return runs if expected is None else f"{runs}; expected half of the interval {min(expected, _WIDEST):.3f}"
+        return runs if expected is None else f"{runs}; expected half of the interval {expected:.3f}"
 
 
 def history_file(study: Study) -> Path:

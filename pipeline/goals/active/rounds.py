@@ -61,8 +61,8 @@ from pipeline.study.fitted_points import are_all_fitted, open_columns, selected
 from pipeline.study.folder import PlannedRun, StudyError
 from pipeline.study.number_format import at_least
 
-Recommended = Callable[[], tuple[float, float] | None]
-"""Domain ratio and half-width of its 90% interval, as `cptlaw recommend` gives them; None: there is no answer."""
+Recommended = Callable[[], tuple[float, float, bool] | None]
+"""Domain ratio and half-width of its 90% interval, as `cptlaw recommend` gives them, and whether they hold."""
 
 
 @dataclass(frozen=True)
@@ -302,16 +302,16 @@ def _round(
     )
     certain = points is not None and not more and proposal.before <= added.tolerance
     if points is not None:
-        added = dataclasses.replace(added, answer=proposal.answer, half_width=proposal.before)
-        answer = recommended() if certain and recommended else (proposal.answer, proposal.before)
-        of_fits = {"unsettled": True} if answer is None else {"answer": answer[0], "half_width": answer[1]}
-        added = dataclasses.replace(added, **of_fits)
-        narrow = certain and answer is not None and answer[1] <= added.tolerance
+        by_posterior = proposal.answer, proposal.before
+        answer = recommended() if certain and recommended else (*by_posterior, True)
+        ratio, half_width, settled = answer or (*by_posterior, False)
+        added = dataclasses.replace(added, answer=ratio, half_width=half_width, unsettled=not settled)
+        narrow = certain and settled and half_width <= added.tolerance
         if narrow and (agrees(chosen.rounds[-1], added) or encloses(context.question, chosen.chosen, added)):
             return dataclasses.replace(added, stop=TOLERANCE)
     if not len(affordable):
         return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)
-    if certain and (narrow or answer is None) and added.answer is not None:
+    if certain and (narrow or added.unsettled) and added.answer is not None:
         # Of runs that a law leaves out too, as without any general text.
         others = [one for one in runs if cost_of(context, one.run, begun) <= left and one.run.name not in known]
         others = [one for one in others if not (spread and is_near(one, chosen.chosen))]

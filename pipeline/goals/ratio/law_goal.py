@@ -109,8 +109,8 @@ class LawGoal(Goal):
         added = next_round(context, recommended=partial(self._recommended, context, log))
         return added.line() if added else ""
 
-    def _recommended(self, context: Context, log: Log) -> tuple[float, float] | None:
-        """The recommended ratio and the half-width of its interval, by fits to all points so far."""
+    def _recommended(self, context: Context, log: Log) -> tuple[float, float, bool] | None:
+        """The recommended ratio, half-width of its interval, and whether it is known to hold, by fits to all points."""
         within = f"design.tolerance={context.question.design.tolerance:g}"
         log(f"the domain ratio may be known within {within}: fitting the laws to all points, as cptlaw recommend does")
         try:
@@ -123,19 +123,18 @@ class LawGoal(Goal):
             return None
         if not any(row.split == "ratio" for row in content.held_out):
             return None  # The law is not tested at a ratio that it was not fitted to: more ratios are needed.
-        half_width = (content.high - content.low) / 2
+        ratio, half_width = content.mixture[context.question.corpora.domain], (content.high - content.low) / 2
         if content.missed:
             log(f"{content.missed}: the laws do not hold there yet, so further runs are needed")
-            return None
+            return ratio, half_width, False
         if wide := self.too_wide(context.question, content):
-            wide += beyond_runs(context, content.mixture[context.question.corpora.domain])
-            ratio = f"by them half of the 90% interval of the domain ratio is {half_width:.3f} ({within})"
+            wide += beyond_runs(context, ratio)
+            half = f"by them half of the 90% interval of the domain ratio is {half_width:.3f} ({within})"
             log(
-                f"{ratio}; whether the answer keeps to goal.tolerance is not known yet: {wide}; runs for the fit are "
+                f"{half}; whether the answer keeps to goal.tolerance is not known yet: {wide}; runs for the fit are "
                 "chosen for the ratio, cptlaw confirm measures the change"
             )
-            return None
-        return content.mixture[context.question.corpora.domain], half_width
+        return ratio, half_width, not wide
 
     def add_round(self, context: Context) -> str:
         if not context.question.goal_kind.design_question:

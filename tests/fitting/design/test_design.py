@@ -147,6 +147,10 @@ def test_two_losses_and_the_ratio_between_them():
     assert 0 < plan.half_width[-1] < plan.before < 0.5
     few = fitting.design(pairs, points.iloc[:4], table, asked, question="trade_off")
     assert few.before > plan.before
+    # Half of the interval of a ratio is half of all ratios at most.
+    one = fitting.design(pairs, points.iloc[:1], table, asked, question="trade_off")
+    assert one.before == 0.5
+    assert "half-width 0.5 now" in one.reason
     prefixed = points.assign(**{"general.r": 1 - points["r"]})
     both = table.assign(**{"general.r": 1 - table["r"]})
     target = both.tail(2)

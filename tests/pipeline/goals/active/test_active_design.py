@@ -162,9 +162,9 @@ def test_a_run_at_an_answer_beyond_all_runs_is_trained(copied: tuple[Context, St
     assert run_beyond(setting, [one for one in candidates if one.domain_ratio < 0.6], chosen, 0.97) is None
 
 
-@pytest.mark.parametrize("recommended", [None, (0.99, 0.001)])
+@pytest.mark.parametrize("recommended", [None, (0.98, 0.002, False), (0.99, 0.001, True)])
 def test_a_narrow_answer_beyond_all_runs_gets_a_run(
-    recommended: tuple[float, float] | None, copied: tuple[Context, Study], monkeypatch: pytest.MonkeyPatch
+    recommended: tuple[float, float, bool] | None, copied: tuple[Context, Study], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting, study = copied  # Its runs are at 0 to .9.
     write_rounds(study, read_rounds(study)[:-1])
@@ -174,8 +174,10 @@ def test_a_narrow_answer_beyond_all_runs_gets_a_run(
     )
     added = next_round(asking(setting, ratios=[*setting.question.design.ratios, 1.0]), recommended=lambda: recommended)
     assert [run.domain_ratio for run in added.chosen] == [1.0]
-    known = "within design.tolerance=0.006" + " by the posterior" * (recommended is None)
-    assert f"{known}, but it is beyond all runs, so one more round" in added.line()
+    assert (added.answer, added.half_width) == (recommended[:2] if recommended else (0.99, 0.0))
+    assert "within design.tolerance=0.006, but it is beyond all runs, so one more round" in added.line()
+    # Whether it may confirm the next one.
+    assert added.unsettled == (recommended is None or not recommended[2])
     # No run of the others takes anything off a half-width of 0.
     write_rounds(study, read_rounds(study)[:-1])
     added = next_round(setting, recommended=lambda: recommended)
@@ -243,7 +245,7 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
 
     def round_after(answer: tuple[float, float] | None) -> DesignRound:
         write_rounds(study, rounds[:-1])
-        return next_round(setting, recommended=lambda: asked.append(0.0) or answer)
+        return next_round(setting, recommended=lambda: asked.append(0.0) or (answer and (*answer, True)))
 
     wide = round_after((0.4, 0.02))
     assert wide.stop is None
@@ -291,9 +293,9 @@ def test_of_two_machines_that_choose_the_first_one_counts(copied: tuple[Context,
     write_rounds(study, before)
     other = dataclasses.replace(last, stop=None, reason="chosen on another processor", chosen=before[-1].chosen[:1])
 
-    def meanwhile() -> tuple[float, float]:
+    def meanwhile() -> tuple[float, float, bool]:
         write_rounds(study, [*before, other])
-        return 0.694, 0.006
+        return 0.694, 0.006, True
 
     assert next_round(setting, recommended=meanwhile) == other
     assert read_rounds(study) == [*before, other]
@@ -318,7 +320,8 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     setting, study = copied
     question, lines = dataclasses.replace(setting.question, bootstrap=2), []
     goal, context = goal_of(question), setting.asking(question)
-    ratio, half_width = goal._recommended(context, lines.append) or (0.0, 0.0)
+    ratio, half_width, settled = goal._recommended(context, lines.append) or (0.0, 0.0, False)
+    assert settled
     content = Recommendation.read(study)
     assert ratio == (content.mixture or {})["code"]
     assert half_width == pytest.approx(((content.high or 0) - (content.low or 0)) / 2)
@@ -330,7 +333,7 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     # A narrow ratio whose loss may be anything answers nothing.
     with monkeypatch.context() as patch:
         patch.setattr(goal, "too_wide", lambda question, answer: "the loss may be anything")
-        assert goal._recommended(context.fresh(), lines.append) is None
+        assert goal._recommended(context.fresh(), lines.append) == (ratio, half_width, False)
     assert f"half of the 90% interval of the domain ratio is {half_width:.3f} (design.tolerance=0.006)" in lines[-1]
     assert "keeps to goal.tolerance is not known yet: the loss may be anything; runs for the fit are" in lines[-1]
     assert lines[-1].endswith("cptlaw confirm measures the change")
@@ -338,7 +341,7 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     with monkeypatch.context() as patch:
         missed = f"the loss on general {MISSED_RUN}: a run of the fit at 90%"
         patch.setattr(answer_warnings, "_missed", lambda *_: iter([missed]))
-        assert goal._recommended(context.fresh(), lines.append) is None
+        assert goal._recommended(context.fresh(), lines.append) == (ratio, half_width, False)
     assert lines[-1] == f"{missed}: the laws do not hold there yet, so further runs are needed"
     law = {"dcpt": LawConfig(min_ratio=1.1)}
     assert goal._recommended(setting.asking(dataclasses.replace(question, law=law)), lines.append) is None
