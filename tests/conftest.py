@@ -11,6 +11,8 @@ import pytest
 # Read when numpy is loaded. Where more threads than cores run, those of one decomposition wait for each other: with two
 # of them those of a 2,000 x 30 matrix took 90 times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Else every load of a local file counts itself on the network, where a name server may take five seconds.
+os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")
 
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import tokenise_corpora
