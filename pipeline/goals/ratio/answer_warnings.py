@@ -297,6 +297,8 @@ def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator
     alike = [run for run in alike if run.spec.steps == target.steps]
     names = [run.name for run in alike if np.allclose(learning_rates(run.spec.schedule, target.steps), target.rates)]
     ends = points[(points["step"] == target.steps) & points["run"].isin(names)]
+    if ends.empty:
+        return
     for corpus, rows in ends[ends["corpus"].isin(laws.corpora)].groupby("corpus", sort=False):
         ratios = rows["ratio"]
         beside = [ratios[ratios <= ratio].max(), ratios[ratios >= ratio].min()]
