@@ -200,18 +200,18 @@ def read_table(path: Path, columns: Mapping[str, str], losses: Collection[str] =
     """
     kind = table_kind(path)
     if kind is None:
-        raise StudyError(f"points: {path} has an unknown file type; allowed: {', '.join(TABLES)}")
+        raise StudyError(f"{path}: unknown file type; allowed: {', '.join(TABLES)}")
     names = [columns.get(name, name) for name in TEXT]
     try:
         table = TABLES[kind](regular(path), names, losses)
     except FileNotFoundError:
-        raise StudyError(f"points: {path} does not exist") from None
+        raise StudyError(f"{path}: does not exist") from None
     except FileError as error:
-        raise StudyError(f"points: {error}") from None
+        raise StudyError(str(error)) from None
     except Exception as error:  # A damaged file ends in an error of any kind in the libraries that read it.
         line = next(iter(str(error).splitlines()), type(error).__name__)
         line = "it is not UTF-8; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else line
-        raise StudyError(f"points: {path} cannot be read as {kind[1:]}: {line}") from None
+        raise StudyError(f"{path}: cannot be read as {kind[1:]}: {line}") from None
     for name in table.columns.intersection(names):
         table[name] = table[name].map(str, na_action="ignore").astype(object).replace("", None)
     for name in (name for name in table if table[name].dtype == object and name not in names):

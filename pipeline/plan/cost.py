@@ -155,7 +155,7 @@ def _phase_note(phase: str, specs: Sequence[RunSpec], question: Question) -> str
     line = f"evaluation takes {ratio:.0%} of the FLOPs of the {name} runs"
     if ratio > budget:
         fewer = int(question.validation_windows * tokens * budget / (1 - budget) / evaluated)
-        remedy = f"validation_windows={max(fewer, 1)} keeps to it, on other text"
+        remedy = f"validation_windows={max(fewer, 1)} keeps to it, and makes each loss a mean over fewer windows"
         return f"{line}, more than evaluation_budget={budget:g}: {remedy}"
     thinned = sum(spec.evaluation.policy == "explicit" for spec in specs)
     if not thinned or asked.evaluation.policy == "explicit":

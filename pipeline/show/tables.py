@@ -29,7 +29,7 @@ SPLITS = {
 
 _HELD = 1.05
 """So many times what runs use must their jobs hold to be worth a line."""
-NOT_REACHED = "the tolerance is not reached at any ratio"
+EVERY_RATIO = "every ratio is within the tolerance"
 """What an interval of nothing but 100% domain means."""
 
 
@@ -128,7 +128,7 @@ def recommendation_table(content: Recommendation, question: Question, is_known: 
     if content.mixture:
         given = content.low == content.high == question.goal.domain_ratio
         interval = "given" if given else f"{content.low:.3f} to {content.high:.3f}"
-        interval += f"\n{NOT_REACHED}" if is_never_reached(content) else ""
+        interval += f"\n{EVERY_RATIO}" if is_never_reached(content) else ""
         rows.append([domain_ratio_of(domain), f"{content.mixture[domain]:.3f}", interval])
         rows.append([f"replay ratio, {general}", f"{content.mixture[general]:.3f}", ""])
         chosen, peak = content.peak_learning_rate, (content.asked or question.target).peak_learning_rate

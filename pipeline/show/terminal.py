@@ -9,7 +9,7 @@ from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecomme
 from pipeline.show.conclusion import conclusion_of
 from pipeline.show.table import Table
 from pipeline.show.tables import (
-    NOT_REACHED,
+    EVERY_RATIO,
     confirmation_table,
     is_never_reached,
     mean_errors_table,
@@ -58,7 +58,7 @@ def answer_line(context: Context) -> str:
         return f"no domain ratio: {content.binding}"
     half = (content.high - content.low) / 2
     interval = f"90%: {content.low:.3f} to {content.high:.3f}, half-width {half:.3f}"
-    interval += f"; {NOT_REACHED}" if is_never_reached(content) else ""
+    interval += f"; {EVERY_RATIO}" if is_never_reached(content) else ""
     return f"domain ratio {content.mixture[context.question.corpora.domain]:.3f} ({interval})"
 
 

@@ -344,11 +344,12 @@ def minimum_outcome(
         ", ".join(name for name, may_be in zip(names, measured.among_best) if may_be == wanted)
         for wanted in (True, False)
     )
+    by = "by one seed" if outcome.seeds == 1 else f"by {outcome.seeds} seeds"
     parts = [
         f"At the predicted {names[outcome.at]} the loss on {outcome.corpus} is {abs(difference.value):.4f} {side} the "
-        f"lowest of the others, at {names[measured.other]}{_between(difference, '+.4f')}",
+        f"lowest of the other runs, at {names[measured.other]}{_between(difference, '+.4f')}",
         *([f"a run's noise beside others of its seed is {measured.sd:.4f} (one SD)"] if outcome.seeds > 1 else []),
-        f"the minimum may be at {among}, not at {others}" if others else "the minimum may be at any of these places",
+        f"the minimum may be at {among}" + (f", not at {others}" if others else f": {by} no place can be ruled out"),
     ]
     sd = None if np.isnan(measured.sd) else measured.sd
     numbers = {"difference": _interval(difference), "other": measured.other, "sd": sd}

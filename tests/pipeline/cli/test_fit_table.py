@@ -260,7 +260,7 @@ def test_wrong_columns_are_told_all_at_once(raw: Path, capsys) -> None:
     ("name", "content", "said"),
     [
         ("gone.csv", None, "does not exist"),
-        ("any.xlsx", b"x", "has an unknown file type; allowed: .csv, .tsv, .parquet, .jsonl"),
+        ("any.xlsx", b"x", "unknown file type; allowed: .csv, .tsv, .parquet, .jsonl"),
         ("any.parquet", b"not parquet", "cannot be read as parquet"),
         ("empty.csv", b"", "cannot be read as csv"),
     ],
@@ -269,7 +269,7 @@ def test_a_file_that_cannot_be_read_is_input_missing(name, content, said, tmp_pa
     if content is not None:
         (tmp_path / name).write_bytes(content)
     (line,) = printed(capsys, 3, f"points={tmp_path / name}", "law=dcpt")
-    assert line.startswith(f"points: {tmp_path / name} ")
+    assert line.startswith(f"{tmp_path / name}: ")
     assert said in line
 
 

@@ -145,7 +145,7 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys) -> None:
     ):
         assert part in line(folder, *given, *(word.split() if "{" not in word else [word])), word
     for name, content, part in (
-        ("nowhere.csv", None, "nowhere.csv does not exist"),
+        ("nowhere.csv", None, "nowhere.csv: does not exist"),
         ("trainer_state.json", '{"log_history": [', "not a log of Trainer or wandb"),
         ("table.txt", "step,corpus,loss\n", "; a table ends in .csv, .tsv, .parquet, .jsonl"),
         ("upper.csv", "Step,corpus,loss\n", "no column step; it has Step, corpus, loss; name it"),

@@ -56,6 +56,7 @@ def test_the_note_names_a_number_of_windows_that_keeps_to_the_budget() -> None:
     for line, (part, phase) in zip(lines, [("10%", "pre-training"), ("25%", "continual")], strict=True):
         over = f"evaluation takes {part} of the FLOPs of the {phase} runs, more than evaluation_budget=0.1: "
         assert line.startswith(over)
+    assert lines[1].endswith(" keeps to it, and makes each loss a mean over fewer windows")
     advised = next(word for word in lines[1].split() if word.startswith("validation_windows="))
     follows = read_question([*words, advised])
     assert evaluation_note(runs_of(follows), follows) == ""

@@ -65,6 +65,11 @@ def test_a_balance_is_compared_and_confirmed(changeable: tuple[Study, Question])
         seen |= {run.spec.hash for run in runs}
         assert outcome.corpus == f"0.7 general + 0.3 {HOSTILE_CORPUS}"
         assert len(outcome.places) == 2
+        assert re.search(
+            r"the lowest of the other runs, at [\d.]+%; .*the minimum may be at [\d.]+%, [\d.]+%: by one seed no place "
+            "can be ruled out",
+            outcome.sentence,
+        )
         assert ("Not counted" in outcome.sentence) == (count == 2)
     rows = Confirmation.read(context.study).confirmations
     both = {row.corpus: row.measured for row in rows if row.run == runs[0].name}
