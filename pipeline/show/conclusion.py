@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.done import is_refitted
 from pipeline.goals.ratio.answer_warnings import UNFOLLOWED, beyond_runs, is_flat
+from pipeline.goals.ratio.answering_laws import ratio_of_run
 from pipeline.goals.ratio.confirm import CONFIRMED, NEAR, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of
@@ -299,7 +300,7 @@ class _Measured:
             if increase > tolerance and self.ends[self.general].inside:
                 more = f"{100 * (increase - tolerance):.2g} points more, as the prediction's interval allows for"
                 if crossing and crossing.value < (self.answer.mixture or {})[self.domain]:
-                    self.keeps = math.floor(crossing.value * 1000) / 1000  # Down, as the recommended ratio is.
+                    self.keeps = ratio_of_run(crossing.value)
                     measured = (
                         f"by the runs this keeps to the tolerance, since at the predicted {self.ratio} {measured}"
                     )
@@ -311,7 +312,8 @@ class _Measured:
             return "", measured
         if crossing is None:
             return f"{self.ratio} is too {'much' if increase > tolerance else 'little'}: {measured}", ""
-        return f"about {percent(crossing.value)} {self.domain}, not {self.ratio.split()[0]}, where {measured}", ""
+        by_runs = percent(ratio_of_run(crossing.value))
+        return f"about {by_runs} {self.domain}, not {self.ratio.split()[0]}, where {measured}", ""
 
     def _of_minimum(self) -> tuple[str, str]:
         """The same of goal=limited-data and compute."""

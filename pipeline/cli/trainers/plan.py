@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.done import confirming_import
+from pipeline.goals.ratio.answering_laws import ratio_of_run
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.registry import goal_of
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
@@ -313,8 +314,7 @@ def _keeps(outcome: Outcome, answer: Recommendation, domain: str, known: Conclus
         written = f"written is {percent(known.domain_ratio)} {domain}; these losses are those of {percent(recommended)}"
         yield f"{written}; domain_ratio={recommended:g} {PREDICTED}"
     elif increase and crossing and outcome.tolerance is not None and increase.value > outcome.tolerance:
-        # Down, as the recommended ratio is.
-        other = f"domain_ratio={math.floor(crossing.value * 1000) / 1000:g} {KEEPS}"
+        other = f"domain_ratio={ratio_of_run(crossing.value):g} {KEEPS}"
         yield f"written is the recommended ratio, {percent((answer.mixture or {})[domain])} {domain}; {other}"
 
 

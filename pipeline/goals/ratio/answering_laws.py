@@ -130,10 +130,11 @@ class Solution:
 def ratio_of_run(domain_ratio: float) -> float:
     """An answer as it is run: down to thousandths, so that the mixture stays within the tolerance.
 
-    >>> ratio_of_run(0.4996), ratio_of_run(0.57)
-    (0.499, 0.57)
+    >>> ratio_of_run(0.4996), ratio_of_run(0.57), ratio_of_run(0.39999999999999997)
+    (0.499, 0.57, 0.4)
     """
-    return math.floor(1000 * domain_ratio) / 1000
+    # A crossing at .4 may come out as .39999999999999997.
+    return math.floor(1000 * domain_ratio + 1e-9) / 1000
 
 
 def at_best_peak(

@@ -21,6 +21,7 @@ import pandas as pd
 
 from fitting import Estimate
 from fitting.answers.measured_optimum import around_optimum, crossing, mean_of_seeds
+from pipeline.goals.ratio.answering_laws import ratio_of_run
 from pipeline.plan.runs import continual_run
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import with_peak
@@ -297,7 +298,7 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
         f"the tolerance is {100 * tolerance:.3g}%",
     ]
     if met is not None:
-        measured = f"{met.value:.1%}{_between(met, '.1%')}"
+        measured = f"{ratio_of_run(met.value):.1%}{_between(met, '.1%')}"
         parts.append(f"on a line between these runs it is reached at {measured}, predicted {low:.1%} to {high:.1%}")
     elif len(deciding) > 1:
         parts.append(_not_enclosed(increases > tolerance))

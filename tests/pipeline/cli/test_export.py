@@ -272,6 +272,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     shown = capsys.readouterr()
     assert f"# {line}" in shown.out
     assert f"note: {line}" in shown.err
+    assert "About 28.4% domain, not 30%, where the loss on general rose by 5.00%" in shown.err
     expected = {corpus: PredictedLoss(2.01, 2.0, 2.02) for corpus in ("general", "domain")}
     narrow = dataclasses.replace(made, predicted=expected)
     narrow.write(study)
