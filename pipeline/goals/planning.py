@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipeline.goals.registry import goal_of
 from pipeline.plan.model_shape import shape_without_weights
-from pipeline.plan.prepared_corpora import estimated_tokens, size_lines, text_sizes
+from pipeline.plan.prepared_corpora import estimated_tokens, refused_text, size_lines, text_sizes
 from pipeline.plan.runs import estimate
 from pipeline.plan.token_supply import repeat_lines, short_ratios
 from pipeline.plan.validation_noise import noise_lines
@@ -35,11 +35,15 @@ class Planned:
     corpora."""
 
     def text_lines(self) -> list[str]:
-        """What the corpora are too short for, in the words of a plan after prepare; where they are estimated, so."""
+        """What the corpora are too short for, in the words of a plan after prepare; where they are estimated, so.
+
+        Before it are rows that prepare refuses.
+        """
         if self.context.is_prepared:
             return notes_on_text(self.context, self.runs)
         lines = refusals(self.refused) or notes_on_text(self.context, self.runs)
-        return [line.replace("note:", "note, estimated:", 1) for line in lines]
+        refused = [f"note: {line}; prepare refuses this" for line in refused_text(self.context.question)]
+        return [*refused, *(line.replace("note:", "note, estimated:", 1) for line in lines)]
 
 
 def planned_now(context: Context, *, keep: bool = False) -> list[PlannedRun]:

@@ -14,6 +14,7 @@ from pipeline.question.schema import Question
 from pipeline.study.context import Context
 from pipeline.study.number_format import quantity
 from training.corpora.documents import CorpusError
+from training.corpora.files import FileReader
 from training.corpora.generated import GeneratedReader
 from training.corpora.listing import list_files
 from training.corpora.locations import is_url, location, refuse_unreadable
@@ -25,6 +26,10 @@ from training.spec import SpecError
 
 PLAIN, COMPRESSED, BYTES_A_TOKEN = (".txt", ".jsonl", ".ndjson"), 3, 3
 """Endings of text as it is, how much longer other files' text is, and bytes of a token: few, so as not to cry wolf."""
+
+
+MOST_FILES = 100
+"""So many files of a corpus are looked into before prepare: 100 small ones took .03 s."""
 
 
 def prepare_corpora(question: Question, log: Callable[[str], object], console: Console | None = None) -> Manifest:
@@ -58,6 +63,18 @@ def text_sizes(question: Question) -> dict[str, tuple[int, bool]]:
         size = sum(bytes_ * (1 if file.endswith(PLAIN) else COMPRESSED) for file, bytes_ in files)
         sizes[name] = min(size, source.max_bytes or size), not all(file.endswith(PLAIN) for file, _ in files)
     return sizes
+
+
+def refused_text(question: Question) -> list[str]:
+    """What prepare will refuse of the first rows of local files, a line a corpus. Errors as `sources_of`."""
+    lines = []
+    for name, source in sources_of(question).items():
+        if source.kind == "files" and not is_url(source.path):
+            try:
+                FileReader(name, source).refuse_first_rows(MOST_FILES)
+            except CorpusError as error:
+                lines.append(str(error))
+    return lines
 
 
 def estimated_tokens(sizes: Mapping[str, tuple[int, bool]]) -> dict[str, int]:

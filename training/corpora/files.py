@@ -64,6 +64,14 @@ class FileReader(Reader):
     def documents(self, shard: Shard | None = None, position: Any = None) -> Documents:
         return Documents(self, shard, position) if self.source.max_bytes is None else _Capped(self, None, position)
 
+    def refuse_first_rows(self, most: int) -> None:
+        """Raise the CorpusError of the first row of a file, or a parquet's columns, of the first `most` files."""
+        files = [(name, size) for name, size in whole(self.source.path).files if _kind(name) != ".txt"]
+        for file in files[:most]:
+            # The first row of a parquet may take as long as all of its row group.
+            for _ in Documents(self, Shard([file], file[1], end=int(_kind(file[0]) != ".parquet"))):
+                pass
+
     def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:
         return itertools.islice(self._rows(shard or whole(self.source.path)), after, None)
 

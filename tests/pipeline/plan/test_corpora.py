@@ -1,6 +1,7 @@
 """Corpora from the command line: presets on real text, validation sets from models, mistakes in one line each."""
 
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -53,8 +55,10 @@ def test_the_six_domains_and_general_text_are_prepared_together(tmp_path: Path) 
 
 def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path: Path) -> None:
     words = ["experiment=own", "model=qwen2-0.05m", "ladder=[]", "mixture.domain_ratio=[0.5]", "target.steps=200"]
-    for name, text in (("general.txt", "x" * 9_000_000), ("domain.jsonl.gz", "x" * 90_000)):
-        (tmp_path / name).write_text(text)
+    row = b'{"text": "%s"}' % (b"x" * 89_900)
+    row += b" " * (90_000 - len(gzip.compress(row, 0)))
+    for name, text in (("general.txt", b"x" * 9_000_000), ("domain.jsonl.gz", gzip.compress(row, 0))):
+        (tmp_path / name).write_bytes(text)
         words.append(f"corpora.sources.{name.partition('.')[0]}.path={tmp_path / name}")
     words.append("continual.steps=120")
     planned = planned_or_estimated(context_of(read_question(words)))
@@ -84,6 +88,24 @@ def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path
     assert len(planned.text_lines()) == 2
     repeated = planned_or_estimated(context_of(read_question([*words, "allow_repeats=true"])))
     assert "note, estimated: corpora.sources.domain: continual-" in repeated.text_lines()[0]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "parquet"])
+def test_plan_reads_the_first_row_of_each_file(suffix: str, texts: Path, tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "law"
+    folder.mkdir()
+    for name, column in (("a", "text"), ("b", "body")):
+        table, path = pd.DataFrame({column: ["some text"] * 3, "n": 1}), folder / f"{name}.{suffix}"
+        table.to_parquet(path) if suffix == "parquet" else table.to_json(path, orient="records", lines=True)
+    words = [*small_words(texts, tmp_path), f"corpora.sources.domain.path={folder}"]
+    assert run(["plan", *words]) == 0
+    line = "no column 'text'; its columns: body, n; give the one with the text, like corpora.sources.domain.column=body"
+    (note,) = (of for of in capsys.readouterr().out.splitlines() if "no column" in of)
+    assert note.startswith(f"note: {folder / f'b.{suffix}'}")
+    assert note.endswith(f"{line}; prepare refuses this")
+    # A row that a filter leaves out need not have it.
+    assert run(["plan", *words, "corpora.sources.domain.where={n: [2]}"]) == 0
+    assert ("no column" in capsys.readouterr().out) == (suffix == "parquet")
 
 
 @pytest.mark.parametrize("more", [["target.steps=40000"], ["target.steps=40000", "allow_repeats=true"], []])
