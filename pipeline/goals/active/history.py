@@ -95,7 +95,7 @@ class DesignRound:
                 half = f"half of its 90% interval{' by the posterior' if self.more else ''}"
                 known += f", {half} {self.half_width:.3f} ({asked})"
         # The budget holds for the rounds that follow by themselves alone.
-        limit = "" if self.more else f" of at most {cost_in(self.unit, self.budget)}"
+        limit = "" if self.more or self.spent > self.budget else f" of at most {cost_in(self.unit, self.budget)}"
         speed = " at the speed that prepare measured" * (self.unit == "device-hours")
         cost = f"{cost_in(self.unit, self.spent)}{limit} {self.unit} so far{speed}"
         if self.stop:

@@ -16,13 +16,19 @@ from pipeline.goals.active.candidates import (
 )
 from pipeline.goals.active.rounds import chosen_runs, has_ended
 from pipeline.question.design import budget_key
+from pipeline.question.messages import ConfigError
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 from pipeline.study.number_format import at_least, cost_in
 
 
 def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
-    """What an active design costs at most, and when it stops; `runs`, those for the fit so far, and their models'."""
+    """What an active design costs at most, and when it stops; `runs`, those for the fit so far, and their models'.
+
+    Raises:
+        ConfigError: as `refuse_budget`.
+    """
+    refuse_budget(context)
     question, chosen, unit_ = context.question, chosen_runs(context), context.once(unit)
     count = sum(one.trains for one in chosen.rounds)
     so_far = f"{count} round{'s' * (count > 1)} of runs so far, {cost_in(unit_, chosen.spent)} {unit_}"
@@ -32,10 +38,22 @@ def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         return [f"{begun}; no more follow: {chosen.rounds[-1].stop} (design.tolerance={question.design.tolerance:g})"]
     limit = f"{cost_in(unit_, context.once(budget))} {unit_}"
     if not later_runs(context, runs):
-        return [f"{begun}; no more follow: what is left of {limit} is enough for no other run"]
+        why = f"what is left of {limit} is enough for no other run"
+        if chosen.spent > context.once(budget):
+            why = f"the runs so far cost more than {limit} ({budget_key(question)})"
+        return [f"{begun}; no more follow: {why}"]
     beside = "" if question.model.path else " beside the target's pre-training"
     known = f"until the domain ratio is known within design.tolerance={question.design.tolerance:g}"
     return [f"{begun}; more rounds follow {known}, at most {limit}{beside}"]
+
+
+def refuse_budget(context: Context) -> None:
+    """Raise ConfigError where `design.budget` is below the runs that were chosen by it; those of refine are not."""
+    limit, rounds = context.question.design.budget, chosen_runs(context).rounds
+    spent = sum(run.cost for one in rounds if one.trains and not one.more for run in one.chosen)
+    if limit is not None and limit < spent * (1 - 1e-9):
+        allowed = f"{at_least(spent)} or more, the cost of the runs chosen so far, or null"
+        raise ConfigError([f"design.budget: {limit:g} {context.once(unit)}; allowed: {allowed}"])
 
 
 def budget_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:

@@ -302,9 +302,8 @@ def _round(
     )
     certain = points is not None and not more and proposal.before <= added.tolerance
     if points is not None:
-        by_posterior = proposal.answer, proposal.before
-        answer = recommended() if certain and recommended else (*by_posterior, True)
-        ratio, half_width, settled = answer or (*by_posterior, False)
+        answer = recommended() if certain and recommended else (proposal.answer, proposal.before, True)
+        ratio, half_width, settled = answer or (proposal.answer, proposal.before, False)
         added = dataclasses.replace(added, answer=ratio, half_width=half_width, unsettled=not settled)
         narrow = certain and settled and half_width <= added.tolerance
         if narrow and (agrees(chosen.rounds[-1], added) or encloses(context.question, chosen.chosen, added)):

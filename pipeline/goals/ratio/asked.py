@@ -10,6 +10,7 @@ from fitting.law_average import laws_that_count
 from fitting.uncertainty.horizon import half_width, kind_of
 from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
 from pipeline.goals.active.outlook import possible_steps
+from pipeline.goals.active.rounds import chosen_runs
 from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
 from pipeline.plan.duration import wall_seconds
 from pipeline.plan.processes import gpus, workers
@@ -52,7 +53,10 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     unseen = [run for run in runs if run.role == "confirm" and run.variant]
     read = [run for run in runs if run.role != "confirm" and run.spec.hash not in own_past]
     of_fit = sum(own_cost(context, run) for run in read)
-    cost, of_fit = own_cost(context, asked), budget(context) if active else of_fit
+    cost = own_cost(context, asked)
+    if active:
+        # cptlaw refine chooses runs beyond the budget.
+        of_fit = max(budget(context), chosen_runs(context).spent)
     at_most = "at most " * active
     by = context.once(unit)
     if by == "device-hours" and question.launcher.elsewhere and context.machine:

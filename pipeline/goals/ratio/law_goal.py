@@ -13,7 +13,7 @@ from functools import partial
 
 from fitting import Estimate, PointsError
 from fitting.law_average import WEIGHT_FLOOR
-from pipeline.goals.active.outlook import budget_lines, later_runs, plan_lines
+from pipeline.goals.active.outlook import budget_lines, later_runs, plan_lines, refuse_budget
 from pipeline.goals.active.rounds import add_confirmation_runs, design_runs, is_answered, most_telling, next_round
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
 from pipeline.goals.ratio.answer_warnings import answer_warnings, beyond_runs, by_weight, domain_gain, lengths_of
@@ -106,6 +106,7 @@ class LawGoal(Goal):
     def collect_stage(self, context: Context, log: Log) -> str:
         if not is_active(context.question):
             return ""
+        refuse_budget(context)
         added = next_round(context, recommended=partial(self._recommended, context, log))
         return added.line() if added else ""
 

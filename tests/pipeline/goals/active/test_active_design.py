@@ -14,9 +14,11 @@ from fitting import LAWS
 from pipeline.goals.active import rounds
 from pipeline.goals.active.candidates import (
     CandidateRun,
+    asked_run,
     candidate_points,
     candidate_runs,
     losses_before,
+    own_cost,
     run_beyond,
 )
 from pipeline.goals.active.history import (
@@ -42,6 +44,7 @@ from pipeline.goals.active.rounds import (
     next_round,
 )
 from pipeline.goals.ratio import answer_warnings
+from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.ratio.confirm import Place, confirmation_runs
 from pipeline.goals.ratio.law_goal import _of_missed_peak
 from pipeline.goals.registry import goal_of, read_question
@@ -49,6 +52,7 @@ from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import pretraining_runs
 from pipeline.plan.write import add_to_plan
 from pipeline.question.design import candidate_peaks
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig
 from pipeline.steps import step_after
 from pipeline.study.artifacts import MISSED_RUN, Recommendation
@@ -56,6 +60,7 @@ from pipeline.study.collect import collect, measured_points
 from pipeline.study.context import Context
 from pipeline.study.fitted_points import selected
 from pipeline.study.folder import Study, StudyError, study_of
+from pipeline.study.number_format import at_least
 from tests.pipeline.goals.active.active_study import all_rounds, asking, setting_of, train, words_of
 from tests.pipeline.goals.ratio.examples import recommendation
 from tests.pipeline.show.report.report_study import write_runs
@@ -236,6 +241,26 @@ def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
     spent = sum(run.cost for one in read_rounds(copied[1]) for run in one.chosen)
     (line,) = plan_lines(asking(copied[0], tolerance=0.003, budget=1.0001 * spent), runs)
     assert re.search(r"; no more follow: what is left of [\d.e+]+ FLOPs is enough for no other run$", line)
+
+
+def test_the_budget_is_at_least_that_of_the_runs_that_are_there(copied: tuple[Context, Study]) -> None:
+    setting, _ = copied
+    spent = chosen_runs(setting).spent
+    allowed = rf"{at_least(spent)} or more, the cost of the runs chosen so far, or null".replace("+", r"\+")
+    with pytest.raises(ConfigError, match=rf"design.budget: 1e\+09 FLOPs; allowed: {allowed}"):
+        plan_lines(asking(setting, budget=1e9), design_runs(setting))
+    # What cptlaw refine chooses counts in no budget, and in what all costs.
+    within = asking(setting, budget=1.0001 * spent)
+    more = next_round(within, more=True)
+    assert more is not None
+    runs = design_runs(within)
+    (line,) = plan_lines(within, runs)
+    assert line.endswith(f"no more follow: the runs so far cost more than {spent:.2g} FLOPs (design.budget)")
+    after = dataclasses.replace(more, more=False, spent=chosen_runs(within).spent, chosen=[], stop=BUDGET)
+    assert "of at most" not in after.line()
+    (cost,) = (line for line in asked_lines(within, runs) if line.startswith("the runs for the fit cost at most "))
+    times = chosen_runs(within).spent / own_cost(within, asked_run(within))
+    assert f"at most {times:.3g} times that run" in cost
 
 
 def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: tuple[Context, Study]) -> None:
