@@ -261,6 +261,8 @@ class _Measured:
         row = self.ends[self.general]
         changed, low, high = (side / row.before - 1 for side in (row.measured, row.low, row.high))
         increase = f"loss increase on {row.corpus}: {changed:+.2%}, predicted {low:+.2%} to {high:+.2%}"
+        tolerance = self.outcome.tolerance
+        increase += f", {asked(tolerance)}" if tolerance is not None else ""
         return f"{inside}, largest error {worst:.2%}; {increase}"
 
     @property

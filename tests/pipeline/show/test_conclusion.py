@@ -183,6 +183,7 @@ def test_a_loss_outside_its_interval_is_in_the_headline(tmp_path: Path) -> None:
 def test_what_holds_of_a_refuted_answer_is_said(losses: Any, changes: dict[str, Any], why: str, tmp_path: Path) -> None:
     known = _conclusion(tmp_path, losses, **changes)
     assert known.why == why
+    assert known.inside.endswith(", 3% is allowed") != changes.get("few", False), "the card has the reason"
     assert known.lines[1:] == [line for line in (why, known.remedy) if line]
 
 
