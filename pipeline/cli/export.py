@@ -94,7 +94,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / "dataset_info.json", dataset_info(plan))
     text, missing = FORMATS[name].write(plan)
-    missing = [*missing, *never_expressed(plan), *unread]
+    missing = [*missing, *never_expressed(plan), *_validation(question, name), *unread]
     run = "predicted run" if plan.unknown else "recommended run" if ratio is None else "run at a given domain ratio"
     about = [f"{name}: the {run} of {plan.study}, {plan.tokens:,} tokens, by cptlaw export", *plan.facts]
     about += [f"note: {line}" for line in missing]
@@ -132,6 +132,16 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
     print(f"next: {line}", file=sys.stderr)
     return Exit.DONE
+
+
+def _validation(question: Question, name: str) -> list[str]:
+    """That no format validates on the corpora, where `cptlaw follow` reads the losses of both, a line or none."""
+    if question.goal_kind.many_domains:
+        return []
+    keys = " and ".join(f"eval_{corpus}_loss" for corpus in (question.corpora.general, question.corpora.domain))
+    saved = ", or let it measure checkpoints=FOLDER" * (question.model.path != IMPORTED and name in SAVES_DIRECTORIES)
+    line = f"validation: not in this file, and cptlaw follow reads {keys} of a log"
+    return [f"{line}: log both, before the first step too (eval_on_start){saved}"]
 
 
 def _keep(context: Context, command: str, devices: int, output: Path) -> None:

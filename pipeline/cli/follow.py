@@ -39,6 +39,7 @@ from pipeline.show.report.follow_page import write_follow_page
 from pipeline.show.terminal import print_items
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.context import Context, context_of
+from pipeline.study.folder import IMPORTED
 from pipeline.study.target import Target, find_target
 from training.keys import Ratio, between, key_problems
 from training.run import Exit
@@ -185,8 +186,7 @@ def _read(
         raise ConfigError([f"{first}: {line}"])
     if lacking := [corpus for corpus in laws.corpora if not (log.points["corpus"] == corpus).any()]:
         keys = "losses='{eval_general_loss: general, eval_law_loss: law}' names a key for each corpus"
-        remedy = f"{keys}, checkpoints=FOLDER measures what was saved"
-        raise StudyError(f"{first}: no losses on {lacking[0]}; it has {log.measured}: {remedy}")
+        raise StudyError(f"{first}: no losses on {lacking[0]}; it has {log.measured}: {keys}{_saved(laws.question)}")
     try:
         return follow(laws, target, ratio, log.points[["step", "corpus", "loss"]])
     except StudyError as error:
@@ -199,7 +199,7 @@ def _logs(
     """Each log as it is now, and the losses of checkpoints of the model. Raises StudyError: one cannot be read."""
     logs, of_plan = {}, {run.name: run.spec for run in context.plan}
     for file in files:
-        runs = read_logs(Path(file), settings.losses, settings.columns)
+        runs = read_logs(Path(file), settings.losses, settings.columns, _saved(context.question))
         name = settings.run if settings.run is not None else next(iter(runs))
         if name not in runs or (settings.run is None and len(runs) > 1):
             raise ConfigError([f"run: {settings.run}, but {file} has {len(runs)} runs; allowed: {', '.join(runs)}"])
@@ -212,6 +212,11 @@ def _logs(
         losses = checkpoint_losses(context, Path(settings.checkpoints), model, log)
         logs[f"checkpoints={settings.checkpoints}"] = RunLog(losses, {})
     return logs
+
+
+def _saved(question: Question) -> str:
+    """What there is in place of losses in a log; empty for a study that has no text to measure them on."""
+    return "" if question.model.path == IMPORTED else ", checkpoints=FOLDER measures what was saved"
 
 
 def _other_run(log: RunLog, facts: RunFacts, target: Target, question: Question) -> list[str]:

@@ -113,12 +113,15 @@ def loss_keys(corpora: Iterable[str]) -> dict[str, str]:
     return {key.format(name): name for name in corpora for key in LOSSES}
 
 
-def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, RunLog]:
+def read_logs(
+    path: Path, losses: Mapping[str, str], columns: Mapping[str, str], otherwise: str = ""
+) -> dict[str, RunLog]:
     """The logs of the runs in a file or folder, by the name of the run; '' where the file has one.
 
     `path` is trainer_state.json or a folder with one, a wandb offline run folder, a folder with points.jsonl, or a
     .csv, .parquet or .jsonl table, whose `columns` are given as to `renamed`. `losses` is key of a log -> corpus:
     eval_law_loss -> law, or log KEY of a perplexity. A table without a column corpus has such keys as columns.
+    `otherwise` ends the message on a log without validation losses: what there is in place of logging them.
 
     Raises:
         StudyError: missing, damaged, or without such losses.
@@ -160,7 +163,7 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
         raise StudyError(f"{path}: not a log of Trainer or wandb ({reason}){table}") from None
     of_text = [key for key in known if key not in ("loss", "train_loss", "train/loss")]
     if not points:
-        remedy = "log losses on both corpora, or let cptlaw follow measure checkpoints=FOLDER"
+        remedy = f"log losses on both corpora{otherwise}"
         if of_text:
             remedy = f"name the key of each corpus, such as losses='{{{of_text[0]}: general}}'"
         keys = f"it has {', '.join(known) or 'no losses'}; {remedy}"

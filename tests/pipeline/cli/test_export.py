@@ -284,7 +284,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert "note: Train base on 28.4% domain and 71.6% general; by the runs this keeps to the tol" in shown.err
     line = "note: written is 28.4% domain; these losses are those of 30%; domain_ratio=0.3 writes the predicted ratio"
     assert line in shown.err
-    assert f"cptlaw follow {folder} domain_ratio=0.284" in shown.err or "follow" not in shown.err
+    assert f"cptlaw follow {folder} domain_ratio=0.284" in shown.err or f"follow {folder}" not in shown.err
     made = dataclasses.replace(made, low=0.0, high=1.0, identified=False)
     confirmation = Confirmation(0.9, rows, goal_of(question).outcome(question, made, rows), None, "an earlier one")
     confirmation.write(study)

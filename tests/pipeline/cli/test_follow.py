@@ -178,9 +178,17 @@ def test_a_log_of_training_losses_alone_is_told_what_measures_others(study: Stud
     path.write_text(json.dumps({"log_history": [{"step": 1, "eval_general_loss": 3.0, "eval_law_loss": 3.0}]}))
     said = refused(["follow", str(study.folder), str(path)], capsys, 3)
     assert "no losses on domain; it has eval_general_loss, eval_law_loss: losses=" in said
-    for row, remedy in (("loss", "cptlaw follow measure checkpoints=FOLDER"), ("eval_loss", "losses='{eval_loss: ")):
+    assert "checkpoints=" not in said, "the study was imported without its text"
+    for row, remedy in (("loss", "log losses on both corpora"), ("eval_loss", "losses='{eval_loss: ")):
         path.write_text(json.dumps({"log_history": [{"step": 1, row: 3.0}]}))
-        assert remedy in refused(["follow", str(study.folder), str(path)], capsys, 3)
+        said = refused(["follow", str(study.folder), str(path)], capsys, 3)
+        assert remedy in said
+        assert "checkpoints=" not in said
+    file = study.folder / "study.yaml"
+    file.write_text(file.read_text().replace("path: imported", "path: base"))
+    path.write_text(json.dumps({"log_history": [{"step": 1, "loss": 3.0}]}))
+    said = refused(["follow", str(study.folder), str(path)], capsys, 3)
+    assert "log losses on both corpora, checkpoints=FOLDER measures what was saved" in said
 
 
 def test_a_run_that_leaves_its_interval_is_told_from_which_step_on(study: Study, tmp_path: Path, capsys) -> None:

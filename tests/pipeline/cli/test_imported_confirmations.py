@@ -71,6 +71,9 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     assert re.findall("data_files: (.*)", said.out) == ["general", "domain"]
     assert "optimizer and precision of the imported runs" in said.err
     assert f"; cptlaw follow {quoted} LOG compares its log, cptlaw import LOG name=made" in said.err
+    line = "note: validation: not in this file, and cptlaw follow reads eval_general_loss and eval_domain_loss of a log"
+    assert line in said.err
+    assert f"# {line}" in said.out
 
     near, other = (trainer_state(tmp_path / f"own-{ratio}", ratio) for ratio in (0.65, 0.8))
     (tmp_path / "own.yaml").write_text(
