@@ -27,6 +27,7 @@ from pipeline.cli.words import (
     refuse_rehearsal,
     update_settings,
 )
+from pipeline.done import confirming_import
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.ratio.following import Ending, FollowedRun, follow
 from pipeline.goals.registry import question_of_study
@@ -39,7 +40,7 @@ from pipeline.show.report.follow_page import write_follow_page
 from pipeline.show.terminal import print_items
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.context import Context, context_of
-from pipeline.study.folder import IMPORTED
+from pipeline.study.folder import IMPORTED, import_words
 from pipeline.study.target import Target, find_target
 from training.keys import Ratio, between, key_problems
 from training.run import Exit
@@ -123,7 +124,13 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         if settings.watch is None:
             break
         time.sleep(settings.watch)
-    if last >= target.steps:
+    # To the digits that the answer is printed with.
+    is_answer = not (overrides or settings.run) and f"{content['domain_ratio']:.3f}" == f"{recommended or 0:.3f}"
+    if last >= target.steps and is_answer and confirming_import(context):
+        bring = import_words(question, f"{recommended:.3f}", files)
+        named = (word for word in words if word.startswith(("losses", "columns")))
+        print_line(console, f"next: {shlex.join(['cptlaw', *bring, 'role=confirm', *named])}")
+    elif last >= target.steps:
         print_next("follow", [], question_of_study(Path(study), []), Exit.DONE, console)
     else:
         print_line(console, f"next: {shlex.join(['cptlaw', 'follow', *words])}")

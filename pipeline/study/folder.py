@@ -145,10 +145,10 @@ def refuse_read_only(study: Study) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(study.folder))
 
 
-def import_words(question: Question, ratio: str = "RATIO") -> tuple[str, ...]:
+def import_words(question: Question, ratio: str = "RATIO", logs: Iterable[str] = ("LOG",)) -> tuple[str, ...]:
     """The command that brings another run to a study of imported ones, with the facts that they were given by."""
     of_study = f"name={question.name}", f"studies={question.studies}"
-    return "import", "LOG", *of_study, "runs=FACTS.yaml", f"domain_ratio={ratio}"
+    return "import", *logs, *of_study, "runs=FACTS.yaml", f"domain_ratio={ratio}"
 
 
 def study_of(question: Question) -> Study:

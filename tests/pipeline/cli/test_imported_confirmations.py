@@ -102,6 +102,13 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     assert all(abs(row.relative_error) < 0.01 for row in rows)
 
     exact = trainer_state(tmp_path / "exact", ratio)
+    keys = "losses={eval_general_loss: general, eval_domain_loss: domain}"
+    for word in ([], [keys], ["domain_ratio=0.65"]):
+        assert run(["follow", str(study.folder), str(exact), *word]) == 0
+    after = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next: ")]
+    bring = f"cptlaw import {exact} name=made 'studies={study.folder.parent}' {facts}"
+    assert after[:2] == [f"next: {bring}", f"next: {bring} '{keys}'"]
+    assert after[2].startswith("next: cptlaw export")
     imported(study, exact, given=[f"domain_ratio={ratio:.3f}", "role=confirm"])  # As it was printed.
     for verb in ("confirm", "report"):
         assert run([verb, str(study.folder)]) == 0
