@@ -28,7 +28,7 @@ from pipeline.question.overrides import key_and_value
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
 from pipeline.steps import next_command
-from pipeline.study.artifacts import Recommendation, read_if_there
+from pipeline.study.artifacts import ONE_RATIO, Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import StudyError
@@ -126,10 +126,12 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     target = find_target(laws.question, laws.points)
     peak = laws.question.target.peak_learning_rate
     run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens, peak {peak:g}"
+    beyond = {ratio: beyond_ratios(laws, ratio) for ratio in ratios}
+    known = [ratio for ratio in ratios if ONE_RATIO not in beyond[ratio]]
     rows = [
         {"domain_ratio": ratio, **ends_of(laws.loss(target, corpus, ratio))}
         | {"corpus": corpus, "before": target.before[corpus]}
-        for ratio in ratios
+        for ratio in known
         for corpus in laws.corpora
     ]
     horizon = dict(laws.distances(target))
@@ -139,15 +141,11 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         rows = []
     elif max(horizon.values(), default=1.0) > FAR:
         lines.append(f"far: kept runs ten to thirty times as far were missed by 3 to 14% in the mean ({_SEEN})")
-    beyond = [
-        *unfollowed(context, laws),
-        *(beyond_ratios(laws, ratio) for ratio in ratios),
-        beyond_peaks(context, peak),
-    ]
-    notes = dict.fromkeys(filter(None, [*beyond, other_batch(context.plan, target.tokens_per_step)]))
+    limits = [*unfollowed(context, laws), *beyond.values(), beyond_peaks(context, peak)]
+    notes = dict.fromkeys(filter(None, [*limits, other_batch(context.plan, target.tokens_per_step)]))
     lines += [f"note: {line}" for line in notes]
     tables, combination = [_table(rows)] if rows else [], dict[str, object]()
-    for word in third[-1:] if is_known else ():
+    for word in third[-1:] if rows else ():
         combination, warnings = _third_losses(laws, Path(word.partition("=")[2]), rows)
         tables.append(_third_table(**combination))
         lines += warnings
@@ -162,7 +160,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     print_items([*items, *(following if is_known else [])], console)
     asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
     answered = {"peak": peak, "laws": {**laws.law}, "losses": rows, "horizon": horizon}
-    answered |= {"tested": is_known, "notes": [*notes]}
+    answered |= {"tested": is_known and known == ratios, "notes": [*notes]}
     print_json({"schema": 1, **asked, **answered, **combination})
     return Exit.DONE
 

@@ -78,6 +78,10 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         fit = "" if is_refitted(context) else f"cptlaw fit {study}, then "
         remedy = f"Run {fit}cptlaw recommend {study}, with the question that is meant."
         return Conclusion(line, False, remedy=remedy, is_outdated=True)
+    if answer.mixture is None and answer.one_ratio:
+        remedy, command = _remedy(context, answer, True, 0)
+        unknown = _unknown(domain, answer)
+        return Conclusion(unknown, False, remedy=f"What would tell: {remedy}.", command=command)
     if answer.mixture is None:
         other = ("recommend", *_words(context), "goal.tolerance=TOLERANCE")
         remedy = f"Give another tolerance: cptlaw {shlex.join(other)}."
@@ -129,6 +133,8 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
 def _unknown(domain: str, answer: Recommendation) -> str:
     """Why the answer is not known before any run confirms it; empty: it is."""
     low, high = answer.low or 0.0, answer.high or 0.0
+    if answer.one_ratio:
+        return f"the {domain_ratio_of(domain)} is not known yet: {answer.one_ratio}"
     size = answer.optimum.get("N")
     if answer.goal.kind == "compute" and size and not answer.identified:
         sizes = " to ".join(quantity(1e9 * (side or 0.0)) for side in (size.low, size.high))
@@ -194,11 +200,12 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
     study = shlex.join(words)
     if question.model.path == IMPORTED:
         nearer = f"runs nearer to the one asked about ({answer.target.model}, {answer.target.steps:,} steps)"
+        nearer = "runs at other domain ratios" if answer.one_ratio else nearer
         return f"{nearer}, brought by cptlaw import", import_words(question)
     if question.goal_kind.design_question:
         narrower = f"cptlaw refine {study} trains the runs that should narrow it most, and answers again"
         refine = ("refine", *words)
-        if seeds or is_followed(context.study, question):
+        if seeds or answer.one_ratio or is_followed(context.study, question):
             return narrower, refine
         if ratio_unknown:
             ratio = _mixed(answer, question.corpora.domain)
@@ -208,6 +215,8 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
         if half_width <= question.design.tolerance and goal_of(question).too_wide(question, answer):
             return measures, confirm  # Rounds choose runs for the ratio, which is known.
         return f"{measures}; cptlaw refine {study} trains one more round of runs for the fit", confirm
+    if answer.one_ratio:
+        return "runs at other domain ratios, of mixture.domain_ratio", ()
     sizes, more = "a smaller and a larger model in ladder", ("confirm", *words, "confirm.seeds=3")
     return (f"cptlaw {shlex.join(more)}, or {sizes}", more) if seeds < 3 else (sizes, ())
 

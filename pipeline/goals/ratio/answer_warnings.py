@@ -14,7 +14,7 @@ from fitting.law_selection import PREDICTED, error_percent, worse_than_mean
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, ratio_of_run
 from pipeline.goals.ratio.confirm import NEAR
 from pipeline.question.design import budget_key, candidate_peaks
-from pipeline.study.artifacts import MISSED_RUN
+from pipeline.study.artifacts import MISSED_RUN, ONE_RATIO
 from pipeline.study.context import Context
 from pipeline.study.earlier import earlier_line
 from pipeline.study.fitted_points import selected
@@ -26,8 +26,8 @@ from training.schedule import learning_rates
 UNFOLLOWED = "are not followed by"
 """What a warning says of the losses of a corpus that the answering laws miss by more than their mean would."""
 WEIGHTS = (
-    "^not known", "do not say where the optimum", "end with a higher loss", "a spike", MISSED_RUN, "is flat",
-    UNFOLLOWED,
+    f"^not known|{ONE_RATIO}",
+    "do not say where the optimum", "end with a higher loss", "a spike", MISSED_RUN, "is flat", UNFOLLOWED,
     "have failed|runs are failed", "no ratio is feasible",
     "runs only", "beyond the points", "could not be fitted|left out", "could be tested", "not done",
     "not in the average", "", "not identified|do not fix",
@@ -73,6 +73,8 @@ def domain_gain(laws: AnsweringLaws, answer: Solution) -> float | None:
     least = _least_ratio(laws.fit(domain))
     if laws.question.goal.kind != "trade-off" or not answer.predicted or least >= (answer.domain_ratio or 0.0):
         return None
+    if ONE_RATIO in beyond_ratios(laws, answer.domain_ratio):
+        return None
     return laws.loss(answer.target, domain, least)[0] - answer.predicted[domain][0]
 
 
@@ -82,14 +84,22 @@ def _least_ratio(fit: Fit | LawAverage) -> float:
     return max(one.ranges.get("r", (1.0, 1.0))[0] for one in alone)
 
 
-def beyond_ratios(laws: AnsweringLaws, ratio: float) -> str:
-    """That a domain ratio lies outside those of the points that the laws of either corpus read; empty: it does not."""
-    (general, domain), seen = laws.corpora, {}
+def beyond_ratios(laws: AnsweringLaws, ratio: float | None) -> str:
+    """That a domain ratio lies outside those of the points that the laws of either corpus read; empty: it does not.
+
+    None, where no ratio answers, is outside one ratio alone.
+    """
+    (general, domain), seen, fitted = laws.corpora, {}, set[str]()
     for corpus in laws.corpora:
         low, high = laws.fit(corpus).ranges.get("r", (0.0, 1.0))
         low, high = (1 - high, 1 - low) if corpus == general else (low, high)
-        if not low - 1e-4 <= ratio <= high + 1e-4:
+        fitted |= {percent(low), percent(high)}
+        if ratio is not None and not low - 1e-4 <= ratio <= high + 1e-4:
             seen[f"{percent(low)} to {percent(high)}"] = [*seen.get(f"{percent(low)} to {percent(high)}", []), corpus]
+    if len(fitted) == 1 and (ratio is None or seen):
+        return f"all runs for the fit are at one domain ratio, {fitted.pop()}: {ONE_RATIO}"
+    if ratio is None:
+        return ""
     of = "; ".join(f"the loss on {' and '.join(corpora)} was fitted at {ends}" for ends, corpora in seen.items())
     return f"{percent(ratio)} {domain} is beyond the points: {of}" if seen else ""
 
@@ -159,8 +169,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     yield from _harmed(context)
     yield from _spikes(context, laws)
     yield from _missed(context, laws, answer)
-    if answer.domain_ratio is not None and (line := beyond_ratios(laws, ratio_of_run(answer.domain_ratio))):
-        yield line
+    yield from filter(None, [beyond_ratios(laws, answer.domain_ratio and ratio_of_run(answer.domain_ratio))])
     if answer.domain_ratio is not None and answer.peak is not None:
         yield from filter(None, [beyond_ratios_at_peak(context, ratio_of_run(answer.domain_ratio), answer.peak)])
     # The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same.

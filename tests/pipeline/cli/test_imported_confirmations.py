@@ -161,3 +161,24 @@ def test_a_run_of_another_length_is_named_and_not_judged(study: Study, tmp_path:
     made = Confirmation.read(study)
     assert {row.steps for row in made.confirmations} == {40}
     assert made.outcome.sentence.endswith(f" N{named[1:]}.")
+
+
+@pytest.mark.parametrize("tolerance", [0.015, -0.5])
+def test_runs_at_one_ratio_answer_for_no_other(tolerance: float, tmp_path: Path, capsys, no_profiles) -> None:
+    study = Study(tmp_path / "my studies" / "made")
+    logs = [trainer_state(tmp_path / name, 0.3) for name in ("one", "two")]
+    imported(study, *logs, given=["domain_ratio=0.3", "law=transfer-open", f"goal.tolerance={tolerance}"])
+    assert run(["fit", str(study.folder), "bootstrap=2"]) == 0
+    capsys.readouterr()
+    assert run(["recommend", str(study.folder)]) == (0 if tolerance > 0 else 1)
+    line = "all runs for the fit are at one domain ratio, 30%: what the ratio does to the losses is not known"
+    printed = capsys.readouterr().out
+    assert f"The domain ratio is not known yet: {line}.\n" in printed
+    assert "What would tell: runs at other domain ratios, brought by cptlaw import.\n" in printed
+    assert not re.search("is flat|beyond the points: the loss|keeps to the tolerance is not", printed)
+    for ratios, tested in (([0.3], True), ([0.3, 0.5, 1], False)):
+        assert run(["predict", str(study.folder), f"domain_ratio={json.dumps(ratios)}", "--json"]) == 0
+        predicted = json.loads(capsys.readouterr().out)
+        assert predicted["tested"] == tested
+        assert {row["domain_ratio"] for row in predicted["losses"]} == {0.3}
+        assert (line in predicted["notes"]) != tested
