@@ -199,9 +199,11 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
     question, words = context.question, _words(context)
     study = shlex.join(words)
     if question.model.path == IMPORTED:
-        nearer = f"runs nearer to the one asked about ({answer.target.model}, {answer.target.steps:,} steps)"
-        nearer = "runs at other domain ratios" if answer.one_ratio else nearer
-        return f"{nearer}, brought by cptlaw import", import_words(question)
+        if answer.one_ratio:
+            return "runs at other domain ratios, brought by cptlaw import", import_words(question)
+        ratio = f"{(answer.mixture or {})[question.corpora.domain]:.3f}"
+        run = f"{answer.target.model}, {answer.target.steps:,} steps, domain_ratio={ratio}"
+        return f"runs nearer to the one asked about ({run}), brought by cptlaw import", import_words(question, ratio)
     if question.goal_kind.design_question:
         narrower = f"cptlaw refine {study} trains the runs that should narrow it most, and answers again"
         refine = ("refine", *words)

@@ -17,7 +17,7 @@ from pipeline.show.report.study_page import answer_sentence
 from pipeline.show.tracking.answer import answer_summary
 from pipeline.study.artifacts import MISSED_RUN, Confirmation, Interval, PredictedLoss, Recommendation, RecommendedRun
 from pipeline.study.context import Context
-from pipeline.study.folder import Study
+from pipeline.study.folder import IMPORTED, Study
 from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
 from training.schedule import Piece
 
@@ -155,6 +155,15 @@ def test_rounds_are_no_remedy_where_the_ratio_is_known_and_the_change_alone_is_n
     assert narrow.headline.endswith("; up to 46% code, the lower end of its interval, it does with 95% probability")
     assert narrow.remedy == f"What would tell: cptlaw confirm {tmp_path} measures it."
     assert "cptlaw refine" in _conclusion(tmp_path, None, **WIDE, low=0.44, high=0.56).remedy
+
+
+def test_which_run_would_narrow_the_answer_of_imported_ones_is_named(tmp_path: Path) -> None:
+    model = dataclasses.replace(QUESTION.model, path=IMPORTED)
+    question = dataclasses.replace(QUESTION, model=model, studies=str(tmp_path))
+    known = conclude(Context(question, Study(tmp_path)), _answer(question, **NOTHING), None)
+    nearer = f"runs nearer to the one asked about ({model.name}, {QUESTION.target.steps:,} steps, domain_ratio=0.500)"
+    assert known.remedy == f"What would tell: {nearer}, brought by cptlaw import."
+    assert known.command[-1] == "domain_ratio=0.500"
 
 
 def test_a_loss_outside_its_interval_is_in_the_headline(tmp_path: Path) -> None:
