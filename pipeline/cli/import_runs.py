@@ -216,8 +216,8 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
         rows = table[table["corpus"] == corpus]
         first = rows.loc[rows["step"] == 0, "loss"]
         given = facts.loss_before.get(corpus)
-        if rows.empty:
-            problems.append(f"{label}: no losses on {corpus!r}; it has {log.measured}; {remedy}")
+        if not rows["step"].any():
+            problems.append(f"{label}: no losses on {corpus!r} after step 0; it has {log.measured}; {remedy}")
         elif given is not None and len(first) and not math.isclose(given, float(first.iloc[0]), rel_tol=SAME_LOSS):
             measured = f"but it has {first.iloc[0]:.6g} at step 0"
             problems.append(f"{label}: loss_before.{corpus}={given:g}, {measured}; leave out the wrong one")

@@ -118,10 +118,10 @@ def read_logs(
 ) -> dict[str, RunLog]:
     """The logs of the runs in a file or folder, by the name of the run; '' where the file has one.
 
-    `path` is trainer_state.json or a folder with one, a wandb offline run folder, a folder with points.jsonl, or a
-    .csv, .parquet or .jsonl table, whose `columns` are given as to `renamed`. `losses` is key of a log -> corpus:
-    eval_law_loss -> law, or log KEY of a perplexity. A table without a column corpus has such keys as columns.
-    `otherwise` ends the message on a log without validation losses: what there is in place of logging them.
+    `path` is trainer_state.json, a folder with one, or with checkpoints, of which the newest counts, a wandb offline
+    run folder, a folder with points.jsonl, or a .csv, .parquet or .jsonl table, whose `columns` are given as to
+    `renamed`. `losses` is key of a log -> corpus: eval_law_loss -> law, or log KEY of a perplexity. A table without a
+    column corpus has such keys as columns. `otherwise` ends the message on a log without validation losses.
 
     Raises:
         StudyError: missing, damaged, or without such losses.
@@ -129,7 +129,8 @@ def read_logs(
     """
     if path.is_dir():
         kinds = ("trainer_state.json", "*.wandb", "points.jsonl")
-        logs = next((found for kind in kinds if (found := [*path.glob(kind)])), [])
+        saved = sorted(path.glob("checkpoint-*/trainer_state.json"), key=lambda log: (len(str(log)), log))
+        logs = next((found for kind in kinds if (found := [*path.glob(kind)])), saved[-1:])
         if len(logs) != 1:
             wanted = f"a folder with one of {', '.join(kinds)}"
             raise StudyError(f"{path}: {len(logs)} logs; allowed: {wanted}, or a table ({', '.join(TABLES)})")
@@ -165,7 +166,7 @@ def read_logs(
     if not points:
         remedy = f"log losses on both corpora{otherwise}"
         if of_text:
-            remedy = f"name the key of each corpus, such as losses='{{{of_text[0]}: general}}'"
+            remedy = "name the key of each corpus: losses='{KEY: general, KEY: domain}'"
         keys = f"it has {', '.join(known) or 'no losses'}; {remedy}"
         raise StudyError(f"{path}: none of {', '.join(losses)} in its log; {keys}")
     # A Trainer that was resumed logs a step twice; the later one counts.
@@ -227,8 +228,8 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
         along, table = _long(table, wide)
     if lacking := [name for name in ("step", "corpus", "loss") if name not in table.columns]:
         named = f"name it with columns='{{{', '.join(f'{name}: ...' for name in lacking)}}}'"
-        if "loss" in lacking and (of_text := [name for name in table if re.search("loss|ppl|perplex", str(name))]):
-            named = f"name the key of each corpus, such as losses='{{{of_text[0]}: general}}'"
+        if "loss" in lacking and any(re.search("loss|ppl|perplex", str(name)) for name in table):
+            named = "name the key of each corpus: losses='{KEY: general, KEY: domain}'"
         named += "; losses on one corpus alone are for cptlaw fit points=FILE" * (lacking == ["corpus"])
         raise ConfigError([f"{path}: no column {', '.join(lacking)}; it has {has}; {named}"])
     if table.empty:

@@ -324,7 +324,8 @@ def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator
     if goal.kind == "trade-off" and changes and changes[0] > goal.tolerance:
         measured = ", ".join(f"{change:+.2%}" for change in changes)
         yield (
-            f"the tolerance {MISSED_RUN}: of the fit, runs like it at {percent(ratio)} measured {measured} on {general}"
+            f"the tolerance {MISSED_RUN}: at {percent(ratio)} runs of the fit measured {measured} on {general}, where "
+            f"{100 * goal.tolerance:g}% is allowed"
         )
 
 

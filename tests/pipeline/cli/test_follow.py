@@ -179,7 +179,7 @@ def test_a_log_of_training_losses_alone_is_told_what_measures_others(study: Stud
     said = refused(["follow", str(study.folder), str(path)], capsys, 3)
     assert "no losses on domain; it has eval_general_loss, eval_law_loss: losses=" in said
     assert "checkpoints=" not in said, "the study was imported without its text"
-    for row, remedy in (("loss", "log losses on both corpora"), ("eval_loss", "losses='{eval_loss: ")):
+    for row, remedy in (("loss", "log losses on both corpora"), ("eval_loss", "losses='{KEY: general, ")):
         path.write_text(json.dumps({"log_history": [{"step": 1, row: 3.0}]}))
         said = refused(["follow", str(study.folder), str(path)], capsys, 3)
         assert remedy in said

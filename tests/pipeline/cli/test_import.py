@@ -132,7 +132,10 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys) -> None:
         ("loss_before.general=inf", "loss_before.general: inf; allowed: a finite loss above 0"),
         ("steps=30", "steps=30, but it goes to step 40"),
         ("losses={eval_loss: domain}", "it has eval_domain_loss, eval_general_loss, loss; name"),
-        ("domain=domian", "no losses on 'domian'; it has eval_domain_loss, eval_general_loss; see losses="),
+        (
+            "domain=domian",
+            "no losses on 'domian' after step 0; it has eval_domain_loss, eval_general_loss; see losses=",
+        ),
         ("decay=steep", "decay: 'steep'; allowed: linear, cosine, none, "),
         ("decay=linear final=0", at_10),
         ("decay=linear", "; decay=cosine final=0.1 fits all of them"),
@@ -318,6 +321,13 @@ def test_a_second_import_of_a_run_replaces_it(tmp_path: Path, capsys) -> None:
     both = [str(tmp_path / "log" / f"checkpoint-{step}") for step in (50, 60)]
     again = imported(tmp_path, *both, *given)
     pd.testing.assert_frame_equal(points.drop(columns="run"), again.drop(columns="run"))
+    # The folder itself, where the newest checkpoint has the log so far.
+    trainer_state(tmp_path / "log" / "checkpoint-9", 0.0)
+    again = imported(tmp_path, str(tmp_path / "log"), *given)
+    pd.testing.assert_frame_equal(points.drop(columns="run"), again.drop(columns="run"))
+    (tmp_path / "begun.csv").write_text("run,step,corpus,loss\na,0,general,3.0\na,40,general,3.0\na,0,domain,4.0\n")
+    error = refused(["import", *words(tmp_path, str(tmp_path / "begun.csv"), "domain_ratio=0.5")], capsys, 2)
+    assert "no losses on 'domain' after step 0" in error
     table_file(tmp_path / "a.csv", ("a",))
     tables = [str(tmp_path / name) for name in ("a.csv", "corrected.csv")]
     assert "a: two logs of one run; give one alone" in refused(["import", *words(tmp_path, *tables)], capsys, 2)
@@ -481,11 +491,11 @@ def test_a_chart_of_wandbs_page_has_a_run_a_column_and_a_metric_a_file(step: str
     # Of one file alone, and of one file twice.
     alone = ["import", *words(tmp_path, files[0], "domain_ratio=0.5")]
     error = refused(alone, capsys, 2)
-    assert "no losses on 'domain'; it has eval/general_loss; see losses=, general=, domain=, or give the file" in error
+    assert "no losses on 'domain' after step 0; it has eval/general_loss; see losses=, general=" in error
     assert "two logs of one run" in refused([*alone, *files], capsys, 2)
     web = chart_file(tmp_path / "web.csv", "general", {"r10": 40}, step, key="eval/web_loss")
     error = refused(["import", *words(tmp_path, web, "domain_ratio=0.1")], capsys, 2)
-    assert error.endswith("name the key of each corpus, such as losses='{eval/web_loss: general}'")
+    assert error.endswith("name the key of each corpus: losses='{KEY: general, KEY: domain}'")
     (tmp_path / "facts.yaml").write_text("losses: {eval/web_loss: general, eval/domain_loss: domain}")
     law = chart_file(tmp_path / "law.csv", "domain", {"r10": 40}, step)
     facts = [f"runs={tmp_path / 'facts.yaml'}", "domain_ratio=0.1", "name=web"]

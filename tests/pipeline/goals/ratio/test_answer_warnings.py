@@ -167,7 +167,7 @@ def test_a_run_of_the_fit_above_the_tolerance_at_the_answer_itself_is_said(whole
         loss = points["loss"].where(~of_run, before * (1 + question.goal.tolerance + change))
         there = dataclasses.replace(laws, points=points.assign(loss=loss))
         lines = [*_missed(context, there, dataclasses.replace(answer, domain_ratio=ratio))]
-        line = f"runs like it at {percent(at)} measured {question.goal.tolerance + 0.01:+.2%} on general"
+        line = f"at {percent(at)} runs of the fit measured {question.goal.tolerance + 0.01:+.2%} on general"
         assert [line in one for one in lines if "tolerance" in one] == [True] * measured
 
 
