@@ -202,7 +202,10 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
         if answer.one_ratio:
             return "runs at other domain ratios, brought by cptlaw import", import_words(question)
         ratio = f"{(answer.mixture or {})[question.corpora.domain]:.3f}"
-        run = f"{answer.target.model}, {answer.target.steps:,} steps, domain_ratio={ratio}"
+        run = f"{answer.target.model}, {answer.target.steps:,} steps"
+        if seeds:
+            return f"runs beside domain_ratio={ratio} ({run}), brought by cptlaw import", import_words(question)
+        run += f", domain_ratio={ratio}"
         return f"runs nearer to the one asked about ({run}), brought by cptlaw import", import_words(question, ratio)
     if question.goal_kind.design_question:
         narrower = f"cptlaw refine {study} trains the runs that should narrow it most, and answers again"

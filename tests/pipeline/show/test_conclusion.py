@@ -164,6 +164,13 @@ def test_which_run_would_narrow_the_answer_of_imported_ones_is_named(tmp_path: P
     nearer = f"runs nearer to the one asked about ({model.name}, {QUESTION.target.steps:,} steps, domain_ratio=0.500)"
     assert known.remedy == f"What would tell: {nearer}, brought by cptlaw import."
     assert known.command[-1] == "domain_ratio=0.500"
+    rows = [confirmation_row(corpus, 0.5, [2.058]) for corpus in ("general", "code")]
+    answer = _answer(question, **NOTHING)
+    outcome = goal_of(question).outcome(question, answer, rows)
+    made = Confirmation(0.9, rows, outcome, None, answer.identity)
+    beside = conclude(Context(question, Study(tmp_path)), answer, made)
+    assert beside.remedy.startswith("What would tell: runs beside domain_ratio=0.500 (")
+    assert beside.command[-1] == "domain_ratio=RATIO"
 
 
 def test_a_loss_outside_its_interval_is_in_the_headline(tmp_path: Path) -> None:
