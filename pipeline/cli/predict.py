@@ -20,7 +20,7 @@ from pipeline.cli.predict_domain import predict_domains
 from pipeline.cli.verb_table import EXPORT
 from pipeline.cli.words import checked_settings, names_and_keys, refuse_misspelt, text_keys, update_settings
 from pipeline.done import confirming_import, exported
-from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios, unfollowed
+from pipeline.goals.ratio.answer_warnings import ONE_RATIO, beyond_peaks, beyond_ratios, unfollowed
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError
@@ -28,7 +28,7 @@ from pipeline.question.overrides import key_and_value
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
 from pipeline.steps import next_command
-from pipeline.study.artifacts import ONE_RATIO, Recommendation, read_if_there
+from pipeline.study.artifacts import Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import StudyError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.done import is_refitted
-from pipeline.goals.ratio.answer_warnings import UNFOLLOWED, beyond_runs, is_flat
+from pipeline.goals.ratio.answer_warnings import UNFOLLOWED, beyond_runs, is_flat, one_ratio
 from pipeline.goals.ratio.answering_laws import ratio_of_run
 from pipeline.goals.ratio.confirm import CONFIRMED, NEAR, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
@@ -78,7 +78,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         fit = "" if is_refitted(context) else f"cptlaw fit {study}, then "
         remedy = f"Run {fit}cptlaw recommend {study}, with the question that is meant."
         return Conclusion(line, False, remedy=remedy, is_outdated=True)
-    if answer.mixture is None and answer.one_ratio:
+    if answer.mixture is None and one_ratio(answer):
         remedy, command = _remedy(context, answer, True, 0)
         unknown = _unknown(domain, answer)
         return Conclusion(unknown, False, remedy=f"What would tell: {remedy}.", command=command)
@@ -133,8 +133,8 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
 def _unknown(domain: str, answer: Recommendation) -> str:
     """Why the answer is not known before any run confirms it; empty: it is."""
     low, high = answer.low or 0.0, answer.high or 0.0
-    if answer.one_ratio:
-        return f"the {domain_ratio_of(domain)} is not known yet: {answer.one_ratio}"
+    if one_ratio(answer):
+        return f"the {domain_ratio_of(domain)} is not known yet: {one_ratio(answer)}"
     size = answer.optimum.get("N")
     if answer.goal.kind == "compute" and size and not answer.identified:
         sizes = " to ".join(quantity(1e9 * (side or 0.0)) for side in (size.low, size.high))
@@ -199,7 +199,7 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
     question, words = context.question, _words(context)
     study = shlex.join(words)
     if question.model.path == IMPORTED:
-        if answer.one_ratio:
+        if one_ratio(answer):
             return "runs at other domain ratios, brought by cptlaw import", import_words(question)
         ratio = f"{(answer.mixture or {})[question.corpora.domain]:.3f}"
         run = f"{answer.target.model}, {answer.target.steps:,} steps"
@@ -210,7 +210,7 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
     if question.goal_kind.design_question:
         narrower = f"cptlaw refine {study} trains the runs that should narrow it most, and answers again"
         refine = ("refine", *words)
-        if seeds or answer.one_ratio or is_followed(context.study, question):
+        if seeds or one_ratio(answer) or is_followed(context.study, question):
             return narrower, refine
         if ratio_unknown:
             ratio = _mixed(answer, question.corpora.domain)
@@ -220,7 +220,7 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
         if half_width <= question.design.tolerance and goal_of(question).too_wide(question, answer):
             return measures, confirm  # Rounds choose runs for the ratio, which is known.
         return f"{measures}; cptlaw refine {study} trains one more round of runs for the fit", confirm
-    if answer.one_ratio:
+    if one_ratio(answer):
         return "runs at other domain ratios, of mixture.domain_ratio", ()
     sizes, more = "a smaller and a larger model in ladder", ("confirm", *words, "confirm.seeds=3")
     return (f"cptlaw {shlex.join(more)}, or {sizes}", more) if seeds < 3 else (sizes, ())

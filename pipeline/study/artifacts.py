@@ -229,8 +229,6 @@ class HeldOutError:
 
 MISSED_RUN = "beside the answer"
 """What a warning says of a run of the fit like the recommended one, at the next ratio, whose loss the laws miss."""
-ONE_RATIO = "what the ratio does to the losses is not known"
-"""What a warning says of an answer at another domain ratio than that of all runs for the fit."""
 
 
 @dataclass(frozen=True)
@@ -284,11 +282,6 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     def missed(self) -> str:
         """The first warning that the laws miss a run of the fit beside this one; empty: they do not."""
         return next((line for line in self.warnings if MISSED_RUN in line), "")
-
-    @property
-    def one_ratio(self) -> str:
-        """The warning that all runs for the fit are at one domain ratio, which is not this one; empty: they are not."""
-        return next((line for line in self.warnings if ONE_RATIO in line), "")
 
     @property
     def identity(self) -> str:

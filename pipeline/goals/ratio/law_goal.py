@@ -16,7 +16,14 @@ from fitting.law_average import WEIGHT_FLOOR
 from pipeline.goals.active.outlook import budget_lines, later_runs, plan_lines, refuse_budget
 from pipeline.goals.active.rounds import add_confirmation_runs, design_runs, is_answered, most_telling, next_round
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
-from pipeline.goals.ratio.answer_warnings import answer_warnings, beyond_runs, by_weight, domain_gain, lengths_of
+from pipeline.goals.ratio.answer_warnings import (
+    answer_warnings,
+    beyond_runs,
+    by_weight,
+    domain_gain,
+    lengths_of,
+    one_ratio,
+)
 from pipeline.goals.ratio.answering_laws import (
     CHANGE_LAW,
     AnsweringLaws,
@@ -243,7 +250,7 @@ class LawGoal(Goal):
         if not question.goal_kind.design_question or answer.low is None or answer.high is None:
             return
         half_width, asked = (answer.high - answer.low) / 2, question.design.tolerance
-        if half_width <= asked:
+        if half_width <= asked or one_ratio(answer):
             return
         wide = f"half of the 90% interval of the domain ratio is {half_width:.3f}, design.tolerance is {asked:g}"
         if question.model.path == IMPORTED:
