@@ -20,8 +20,8 @@ from pipeline.cli.predict_domain import predict_domains
 from pipeline.cli.verb_table import EXPORT
 from pipeline.cli.words import checked_settings, names_and_keys, refuse_misspelt, text_keys, update_settings
 from pipeline.done import confirming_import, exported
-from pipeline.goals.ratio.answer_warnings import ONE_RATIO, beyond_peaks, beyond_ratios, unfollowed
-from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
+from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios, unfollowed
+from pipeline.goals.ratio.answering_laws import ONE_RATIO, AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError
 from pipeline.question.overrides import key_and_value

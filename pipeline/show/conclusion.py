@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.done import is_refitted
-from pipeline.goals.ratio.answer_warnings import UNFOLLOWED, beyond_runs, is_flat, one_ratio
-from pipeline.goals.ratio.answering_laws import ratio_of_run
+from pipeline.goals.ratio.answer_warnings import UNFOLLOWED, beyond_runs, is_flat
+from pipeline.goals.ratio.answering_laws import one_ratio, ratio_of_run
 from pipeline.goals.ratio.confirm import CONFIRMED, NEAR, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of

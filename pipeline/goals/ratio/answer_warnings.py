@@ -11,10 +11,10 @@ import pandas as pd
 
 from fitting import LAWS, Fit, LawAverage
 from fitting.law_selection import PREDICTED, error_percent, worse_than_mean
-from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, ratio_of_run
+from pipeline.goals.ratio.answering_laws import ONE_RATIO, AnsweringLaws, Solution, ratio_of_run
 from pipeline.goals.ratio.confirm import NEAR
 from pipeline.question.design import budget_key, candidate_peaks
-from pipeline.study.artifacts import MISSED_RUN, Recommendation
+from pipeline.study.artifacts import MISSED_RUN
 from pipeline.study.context import Context
 from pipeline.study.earlier import earlier_line
 from pipeline.study.fitted_points import selected
@@ -25,8 +25,6 @@ from training.schedule import learning_rates
 
 UNFOLLOWED = "are not followed by"
 """What a warning says of the losses of a corpus that the answering laws miss by more than their mean would."""
-ONE_RATIO = "what the ratio does to the losses is not known"
-"""What a warning says of an answer at another domain ratio than that of all runs for the fit."""
 WEIGHTS = (
     f"^not known|{ONE_RATIO}",
     "do not say where the optimum", "end with a higher loss", "a spike", MISSED_RUN, "is flat", UNFOLLOWED,
@@ -104,11 +102,6 @@ def beyond_ratios(laws: AnsweringLaws, ratio: float | None) -> str:
         return ""
     of = "; ".join(f"the loss on {' and '.join(corpora)} was fitted at {ends}" for ends, corpora in seen.items())
     return f"{percent(ratio)} {domain} is beyond the points: {of}" if seen else ""
-
-
-def one_ratio(answer: Recommendation) -> str:
-    """The warning that all runs for the fit are at one domain ratio, which is not the answer's; empty: they are not."""
-    return next((line for line in answer.warnings if ONE_RATIO in line), "")
 
 
 def beyond_peaks(context: Context, peak: float) -> str:

@@ -14,7 +14,7 @@ from fitting.law_average import AVERAGE
 from pipeline.question.design import candidate_peaks, peak_of, with_peak
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import ModelCandidate, RecommendedChange
+from pipeline.study.artifacts import ModelCandidate, Recommendation, RecommendedChange
 from pipeline.study.collect import schedules
 from pipeline.study.context import Context
 from pipeline.study.fits import horizon_weights, refuse_other_points, with_average
@@ -26,6 +26,8 @@ TESTED = 50.0
 """Times as far as was fitted up to which errors of predictions were measured, docs/performance.md."""
 CHANGE_LAW = "transfer-two-mixtures"
 """The law that knows runs of two mixtures."""
+ONE_RATIO = "what the ratio does to the losses is not known"
+"""What a warning says of an answer at another domain ratio than that of all runs for the fit."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,11 @@ class Solution:
     """goal=compute: what each model is predicted to do."""
     peak: float | None = None
     """Peak learning rate; None: that of the question."""
+
+
+def one_ratio(answer: Recommendation) -> str:
+    """The warning that all runs for the fit are at one domain ratio, which is not the answer's; empty: they are not."""
+    return next((line for line in answer.warnings if ONE_RATIO in line), "")
 
 
 def ratio_of_run(domain_ratio: float) -> float:

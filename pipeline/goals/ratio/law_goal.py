@@ -16,14 +16,7 @@ from fitting.law_average import WEIGHT_FLOOR
 from pipeline.goals.active.outlook import budget_lines, later_runs, plan_lines, refuse_budget
 from pipeline.goals.active.rounds import add_confirmation_runs, design_runs, is_answered, most_telling, next_round
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
-from pipeline.goals.ratio.answer_warnings import (
-    answer_warnings,
-    beyond_runs,
-    by_weight,
-    domain_gain,
-    lengths_of,
-    one_ratio,
-)
+from pipeline.goals.ratio.answer_warnings import answer_warnings, beyond_runs, by_weight, domain_gain, lengths_of
 from pipeline.goals.ratio.answering_laws import (
     CHANGE_LAW,
     AnsweringLaws,
@@ -31,6 +24,7 @@ from pipeline.goals.ratio.answering_laws import (
     answering_laws,
     change_lines,
     mixture_changes,
+    one_ratio,
     ratio_of_run,
 )
 from pipeline.goals.ratio.asked import asked_lines, pieces_as_given, short_lines, size_lines
