@@ -173,15 +173,16 @@ class Context:
         """Laws that have no part in an average, since they read no learning rates.
 
         They would take a difference between peaks for one between mixtures. None where the runs for the fit of each
-        model have one peak, to 1%, or where no law reads learning rates.
+        model have one peak, to 1%, or where no law that was fitted reads learning rates.
         """
         peaks: dict[str, list[float]] = {}
         for run in self.plan:
             if run.role == "fit":
                 peaks.setdefault(run.model, []).append(run.peak)
-        blind = [law for law in self.question.law if not {*AREAS} & {*LAWS[law].columns}]
+        fitted = self.fits[self.corpora[0]]
+        blind = [law for law in fitted if not {*AREAS} & {*LAWS[law].columns}]
         several = any(max(of_model) > 1.01 * min(of_model) for of_model in peaks.values())
-        return blind if several and len(blind) < len(self.question.law) else []
+        return blind if several and len(blind) < len(fitted) else []
 
     @cached_property
     def confirmation(self) -> Confirmation | None:

@@ -270,4 +270,5 @@ def test_llama_factory_gets_probabilities_that_sum_to_1() -> None:
         general, law = PLAN.corpora
         plan = dataclasses.replace(PLAN, corpora=(general, dataclasses.replace(law, documents=documents * 10**5)))
         ratios = yaml.safe_load(FORMATS["llama-factory"].write(plan)[0])["interleave_probs"].split(",")
-        datasets.interleave_datasets([one, one], [*map(float, ratios)], stopping_strategy="all_exhausted")
+        mixed = datasets.interleave_datasets([one, one], [*map(float, ratios)], stopping_strategy="all_exhausted")
+        assert {*mixed["text"]} == {"a", "b"}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -167,17 +168,20 @@ def test_laws_that_read_no_learning_rates_are_left_out_of_the_average_beside_sev
     setting = setting_of(tmp_path, "law=[dcpt,transfer-anchored]")
     small, target = "qwen2-0.05m", setting.question.model.name
 
-    def left_out(*runs: tuple[str, float]) -> list[str]:
+    def left_out(*runs: tuple[str, float], fitted: Sequence[str] = ("dcpt", "transfer-anchored")) -> list[str]:
         peak = setting.question.target.peak_learning_rate
         plan = [
             continual_run(setting, setting.models[model], 0.5, 100, 0, "fit", peak=peak * factor)
             for model, factor in runs
         ]
         setting.study.write_plan(plan)
-        return setting.fresh().laws_without_peaks
+        context = setting.fresh()
+        vars(context)["fits"] = dict.fromkeys(context.corpora, dict.fromkeys(fitted))
+        return context.laws_without_peaks
 
     assert left_out((small, 1.0), (target, 2.0)) == []
     assert left_out((small, 1.0), (small, 2.0)) == ["dcpt"]
+    assert left_out((small, 1.0), (small, 2.0), fitted=["dcpt"]) == []
     # All are at a ratio of .5.
     seen, peak = setting.fresh(), setting.question.target.peak_learning_rate
     assert not beyond_ratios_at_peak(seen, 0.5, 2 * peak)
