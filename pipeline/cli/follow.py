@@ -17,7 +17,8 @@ from rich.console import Console
 
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import perplexity_question
-from pipeline.cli.run_logs import SAME, RunFacts, RunLog, facts_of, first_other_rate, join_logs, loss_keys, read_logs
+from pipeline.cli.run_logs import SAME, RunLog, join_logs, loss_keys, read_logs
+from pipeline.cli.trainers.run_facts import RunFacts, facts_of, first_other_rate
 from pipeline.cli.verbs import print_next
 from pipeline.cli.words import (
     checked_settings,
@@ -117,7 +118,8 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
                 print_line(console, f"{next(iter(logs))}: {ended}")
             if run.step != last:
                 last, content = run.step, _content(study, [*logs], run)
-                items = following_items(run)
+                notes = [f"note: {file}: {line}" for file, log in logs.items() for line in log.notes]
+                items = [*notes, *following_items(run)]
                 print_items([*items, f"page: {write_follow_page(context.study, run)}"], console)
             if run.step >= target.steps:
                 break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
@@ -10,12 +9,10 @@ import re
 import shlex
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import product
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import pandas as pd
@@ -23,19 +20,8 @@ from omegaconf import MISSING, OmegaConf
 from rich.console import Console
 
 from pipeline.cli.points_file import UNITS, perplexity_question
-from pipeline.cli.run_logs import (
-    DECAYS,
-    SAME,
-    Facts,
-    RunFacts,
-    RunLog,
-    facts_of,
-    first_other_rate,
-    join_logs,
-    loss_keys,
-    pieces_of,
-    read_logs,
-)
+from pipeline.cli.run_logs import SAME, RunLog, join_logs, loss_keys, read_logs
+from pipeline.cli.trainers.run_facts import Facts, RunFacts, facts_of, other_rates, pieces_of, schedule_of
 from pipeline.cli.words import checked_settings, names_and_keys, print_line, update_settings, yaml_with_text_names
 from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.loading import read_yaml
@@ -103,7 +89,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     both = (settings.general, settings.domain)
     losses = settings.losses or loss_keys(both)
     parts: dict[tuple[str, ...], list[tuple[str, str, RunLog]]] = defaultdict(list)
-    for file in files:
+    for file in map(str, map(Path, files)):
         for name, log in read_logs(Path(file), losses, settings.columns).items():
             # A run that was resumed has several logs; the runs of a table have one each, or a table for each corpus.
             whole = name and {*both} <= {*log.points["corpus"]}
@@ -125,16 +111,22 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
             for line in error.lines:
                 # The same mistake in many runs differs in its numbers and the run.
                 problems[re.sub(r"\d[\d.,e+-]*", "0", line.removeprefix(label))].append(line)
+    study = Study(Path(settings.studies) / settings.name)
+    known = study.read_plan() if study.plan_file.exists() else []
+    read = {word for logs in parts.values() for file, name, _ in logs for word in (file, name)}
+    # One file of facts may serve for several imports.
+    read |= {run.source for run in known}
+    unread = [name for name in of_run if name not in read and not Path(name).exists()]
+    notes = [f"runs: {settings.runs}: {name}: no file or run that is given is called so" for name in unread]
     if problems:
         more = {of[0]: len({*of}) - 1 for of in problems.values()}
         raise ConfigError(
             [line + f"; and so in {count} more run{'s' * (count > 1)}" * (count > 0) for line, count in more.items()]
+            + notes
         )
     if twice := [key for key, count in Counter(map(_identity, runs)).items() if count > 1]:
         remedy = "give one alone, or the same facts for both; give different runs a seed or a model_name each"
         raise ConfigError([f"{source}: two logs of one run; {remedy}" for source, _, _ in twice])
-    study = Study(Path(settings.studies) / settings.name)
-    known = study.read_plan() if study.plan_file.exists() else []
     if not all(run.imported for run in known):
         raise StudyError(f"{study.folder}: a study with runs of its own; import under another name=")
     if known and {*known[0].spec.corpora} != {*both}:
@@ -155,7 +147,9 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if replaced:
         names = ", ".join(run.source for run in replaced[:5]) + ", ..." * (len(replaced) > 5)
         print_line(console, f"replaced {len(replaced)} runs that were imported before: {names}")
-    for line in filter(None, [other_batch(plan, question.tokens_per_step()), copies_line(points), starts_line(points)]):
+    notes += dict.fromkeys(f"{file}: {line}" for logs in parts.values() for file, _, log in logs for line in log.notes)
+    notes += [other_batch(plan, question.tokens_per_step()), copies_line(points), starts_line(points)]
+    for line in filter(None, notes):
         print_line(console, f"note: {line}")
     read = {key for logs in parts.values() for _, _, log in logs for key in log.keys}
     keys = {key: corpus for key, corpus in losses.items() if key in read}
@@ -190,6 +184,7 @@ def read_settings(words: Sequence[str]) -> tuple[ImportSettings, Facts, list[str
             if not isinstance(of_run, dict) or not all(isinstance(facts, dict) for facts in of_run.values()):
                 allowed = "below each file or run its facts, like {a.csv: {domain_ratio: 0.3}}"
                 raise ValueError(f"runs: {of_run!r:.60}; allowed: {allowed}")
+            of_run = {str(Path(name)) if Path(name).exists() else name: facts for name, facts in of_run.items()}
             settings = OmegaConf.merge(settings, with_whole_numbers(content, ImportSettings))
             named.update(map(str, content))
         except Exception as e:  # Whatever is wrong with the file.
@@ -240,7 +235,7 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     if length < 1 or (facts.tokens_per_step or length) % length:
         each = f"allowed: a divisor of tokens_per_step={facts.tokens_per_step}"
         problems.append(f"{label}: sequence_length={facts.sequence_length}; {each}")
-    if not problems and (line := _other_rates(facts, steps, log.rates)):
+    if not problems and (line := other_rates(facts, steps, log.rates)):
         problems.append(f"{label}: {line}")
     if problems:
         raise ConfigError(problems)
@@ -289,43 +284,6 @@ def starts_line(points: pd.DataFrame) -> str:
             line = f"runs of {model} begin at losses on {corpus} of {between} {losses.iloc[0]:.4f}"
             return f"{line}; give runs of another base model a model_name of their own"
     return ""
-
-
-def schedule_of(facts: RunFacts, table: pd.DataFrame) -> str:
-    """The schedule that the facts give, in words, and what a column schedule has, which is not read."""
-    parts = [f"{facts.warmup} steps of warm-up"] if facts.warmup else []
-    length = f" in the last {facts.decay_steps} steps" if facts.decay_steps else ""
-    decay = "the peak to the end" if facts.decay == "none" else f"{facts.decay} to {facts.final:g} of the peak{length}"
-    named = table["schedule"].dropna().astype(str).unique() if "schedule" in table else ()
-    unread = f" (column schedule, {', '.join(named)}, is not read)" if len(named) else ""
-    return ", then ".join([*parts, decay]) + unread
-
-
-def _other_rates(facts: RunFacts, steps: int, logged: Mapping[int, float]) -> str:
-    """What is wrong with the schedule that the facts give; '' where the log has the same learning rates, or none."""
-    try:
-        rates = learning_rates(pieces_of(facts, steps), steps)
-    except ValueError as error:
-        return str(error)
-    first = first_other_rate(rates.tolist(), logged)
-    if first is None:
-        return ""
-    given = f"but peak, warmup, decay and final give {rates[first - 1]:.4g}"
-    line = f"learning_rate={logged[first]:.4g} at step {first} in the log, {given}"
-    for decay, final in product(DECAYS, (0.0, 0.1)):
-        unit = dataclasses.replace(facts, decay=decay, final=final, decay_steps=None, peak=1.0)
-        with contextlib.suppress(ValueError):
-            rates = learning_rates(pieces_of(unit, steps), steps)
-            known = [rate / rates[step - 1] for step, rate in logged.items() if rates[step - 1] > 0]
-            for peak in (facts.peak, float(f"{median(known):.3g}")):
-                rates = learning_rates(pieces_of(dataclasses.replace(unit, peak=peak), steps), steps)
-                if first_other_rate(rates.tolist(), logged) is None:
-                    changed = "" if peak == facts.peak else f"peak={peak:g} "
-                    return f"{line}; {changed}decay={decay} final={final:g} fits all of them"
-    none = f"no decay of all steps after the warm-up ({', '.join(DECAYS)}) fits, at any peak, to 0 or a tenth of it"
-    give = "give warmup, decay, final and decay_steps as the run was trained"
-    other = "of another shape cptlaw fit points=FILE reads a table with step and lr, the learning rate of each row"
-    return f"{line} (steps={steps}); {none}: {give}; {other}"
 
 
 def with_loss_before(table: pd.DataFrame, facts: RunFacts, spec: RunSpec) -> pd.DataFrame:

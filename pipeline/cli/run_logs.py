@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.points_file import TABLES, read_table, renamed, table_kind
-from pipeline.question.messages import ConfigError, StudyError, one_line
-from pipeline.question.overrides import with_whole_numbers
+from pipeline.question.messages import ConfigError, StudyError
 from pipeline.show.tracking.rows import rows_of_file
 from training.durable import FileError, read_json, regular
-from training.keys import MOST_STEPS, Allowed, Count, Ratio, Seed, Step, Steps, between, one_of, up_to
-from training.schedule import Piece
+from training.keys import MOST_STEPS
 
 STEPS = ("step", "train/global_step", "trainer/global_step", "_step", "Step")
-"""Keys of a log that hold the optimizer step, the first that there is."""
+"""Keys of a log that hold the optimizer step, the first that there is; the last two are wandb's own count."""
 RATES = ("learning_rate", "train/learning_rate", "lr")
 """Keys of a log that hold the learning rate, the first that there is."""
 LOSSES = ("eval_{}_loss", "eval/{}_loss", "loss/{}")
@@ -33,48 +27,6 @@ OPTIONAL = ("learning_rate", "loss_stderr")
 """Columns of a table of losses that may be empty in some rows."""
 SAME = 0.02
 """Relative difference between what a log has of its run and what is given up to which they are the same."""
-SAME_RATE = 0.01
-"""Difference between a logged and a given learning rate, over the peak, up to which they are the same."""
-DECAYS = ("linear", "cosine", "none", "one_minus_sqrt", "exponential")
-# A smaller number counts billions.
-Parameters = Annotated[float, between(1000, 10**15, "a count of parameters, not billions")]
-Loss = Annotated[float, Allowed("a finite loss above 0", above=0, below=math.inf)]
-Facts = dict[str, object]
-"""Name of a fact of `RunFacts` -> value, as a file gives it."""
-
-
-@dataclass
-class RunFacts:
-    """What a log does not say of a run."""
-
-    domain_ratio: Ratio | None = None
-    """Ratio of the domain in the training tokens, 0 to 1."""
-    tokens_per_step: Count | None = None
-    """Tokens that an optimizer step trains on, over all devices."""
-    non_embedding: Parameters | None = None
-    """Parameters of the model outside the embeddings."""
-    peak: Annotated[float, up_to(10)] | None = None
-    """Largest learning rate."""
-    steps: Steps | None = None
-    """Length of the schedule, steps; null: max_steps of Trainer's log, else the last step of the log."""
-    warmup: Step = 0
-    """Steps of the linear warm-up from 0."""
-    decay: Annotated[str, one_of(*DECAYS)] = "cosine"
-    """none, linear (Trainer's default, with final=0), cosine, exponential or one_minus_sqrt."""
-    decay_steps: Step | None = None
-    """Steps of the decay, at the end; null: all after the warm-up."""
-    final: Ratio = 0.1
-    """Learning rate of the last step over the peak."""
-    model_name: str = "model"
-    """Name of the model; another name for another size."""
-    role: Annotated[str, one_of("fit", "confirm")] = "fit"
-    """fit, or confirm: a run at the recommended ratio, which no fit reads and cptlaw confirm compares."""
-    sequence_length: Count | None = None
-    """Tokens of a training sequence, which cptlaw export writes; null: not known."""
-    seed: Seed = 0
-    """Tells runs of one name apart."""
-    loss_before: dict[str, Loss] = field(default_factory=dict)
-    """Corpus -> loss before CPT, where the log has no loss at step 0; in a column, of the row's corpus."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +49,8 @@ class RunLog:
     """Keys of validation losses in a log, read or not; of a table of a row a step those that are read."""
     reached: int = 0
     """Last step of any row, one without a validation loss too."""
+    notes: tuple[str, ...] = ()
+    """What was assumed or left out, a line each."""
 
     @property
     def measured(self) -> str:
@@ -140,7 +94,6 @@ def read_logs(
     try:
         state = {} if regular(path).suffix == ".wandb" else read_json(path)
         rows = list(rows_of_file(path)) if path.suffix == ".wandb" else state["log_history"]
-        # One of them for all rows: wandb's own counts calls, not optimizer steps.
         counter = next((key for key in STEPS if any(key in row for row in rows)), STEPS[0])
         points = [
             {"step": _step(row, counter), "corpus": losses[key], "loss": _loss(row, key, counter)}
@@ -148,7 +101,7 @@ def read_logs(
             for key in losses
             if key.removeprefix("log ") in row
         ]
-        rates = {_step(row, counter): float(row[key]) for row in rows for key in RATES[::-1] if key in row}
+        rates = [(_step(row, counter), float(row[key])) for row in rows for key in RATES[::-1] if key in row]
         end = max((_step(row, counter) for row in rows if counter in row), default=0)
         steps = int(state.get("max_steps") or 0) or None
         known = sorted({key for row in rows for key in row if re.search("loss|ppl|perplex", key) or key in losses})
@@ -169,12 +122,31 @@ def read_logs(
             remedy = "name the key of each corpus: losses='{KEY: general, KEY: domain}'"
         keys = f"it has {', '.join(known) or 'no losses'}; {remedy}"
         raise StudyError(f"{path}: none of {', '.join(losses)} in its log; {keys}")
-    # A Trainer that was resumed logs a step twice; the later one counts.
-    table = pd.DataFrame(points).drop_duplicates(["step", "corpus"], keep="last")
+    table, back = _last_written(pd.DataFrame(points))
+    rates, _ = _last_written(pd.DataFrame(rates, columns=["step", "loss"]).assign(corpus=""))
     begun = re.search(r"run-(\d{8}_\d{6})-", path.resolve().parent.name)
     tokens = seen / reached if seen and reached else None
     source, begun = _name_of_log(path), begun[1] if begun else ""
-    return {"": RunLog(table, rates, steps, source, begun, tokens, (*of_text,), end)}
+    rates = dict(rates[["step", "loss"]].itertuples(index=False))
+    return {"": RunLog(table, rates, steps, source, begun, tokens, (*of_text,), end, (*back, *_own_count(counter)))}
+
+
+def _last_written(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of a log without those that a restart from an earlier step replaced, of each corpus; and a note on it.
+
+    A Trainer that was resumed, and one that evaluates once more at its end, logs a step twice: the later one counts.
+    """
+    of_corpus = rows.groupby([name for name in ("run", "corpus") if name in rows])["step"]
+    later = of_corpus.transform(lambda steps: steps[::-1].cummin().shift(fill_value=MOST_STEPS + 1)[::-1])
+    back = rows.loc[of_corpus.diff() < 0, "step"].tolist()[:1]
+    counts = "what is later in the log counts from there on"
+    return rows[rows["step"] < later], [f"goes back to step {step}, as after a restart: {counts}" for step in back]
+
+
+def _own_count(counter: str) -> list[str]:
+    """A note where the steps are those of wandb's own count."""
+    assumed = f"steps are those of {counter}, wandb's own count, taken for the optimizer's"
+    return [f"{assumed}; if it counts calls, log or export train/global_step"] if counter in STEPS[-2:] else []
 
 
 def join_logs(logs: Iterable[RunLog]) -> RunLog:
@@ -223,9 +195,11 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
     has, wide = ", ".join(map(str, table.columns[:20])), dict[str, str]()
     if rate := next((key for key in RATES if key in table), None):
         table = table.assign(learning_rate=table[rate])
-    along = table
+    along, notes = table, list[str]()
     if "corpus" not in table and (wide := {key: losses[key] for key in losses if key.removeprefix("log ") in table}):
-        along, table = _long(table, wide)
+        counter = next((key for key in STEPS if key in table), "")
+        along = table.assign(step=table[counter]) if counter else table
+        table, notes = _long(along, wide), _own_count(counter)
     if lacking := [name for name in ("step", "corpus", "loss") if name not in table.columns]:
         named = f"name it with columns='{{{', '.join(f'{name}: ...' for name in lacking)}}}'"
         if "loss" in lacking and any(re.search("loss|ppl|perplex", str(name)) for name in table):
@@ -258,6 +232,9 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
     if problems:
         raise ConfigError(problems)
     table = table.assign(**numbers, step=step.astype("int64"))
+    if wide and "_step" in table and not notes:
+        # Its rows are in the order in which wandb was given them.
+        table, notes = _last_written(table)
     if (twice := table.duplicated(keys)).any():
         later = table[twice].iloc[0]
         first = table.index[(table[keys] == later[keys]).all(axis=1)][0]
@@ -278,7 +255,9 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
         # One file may have the losses of several runs side by side.
         unnamed = " ".join([str(path.resolve()), *(key.removeprefix("log ") for key in wide)])
         source, reached = str(run) or unnamed, int(own["step"].max()) if len(own) else 0
-        logs[str(run)] = RunLog(rows, rates, source=source, tokens_per_step=each, keys=(*wide,), reached=reached)
+        logs[str(run)] = RunLog(
+            rows, rates, source=source, tokens_per_step=each, keys=(*wide,), reached=reached, notes=(*notes,)
+        )
     return logs
 
 
@@ -300,10 +279,8 @@ def _of_chart(table: pd.DataFrame, losses: Sequence[str]) -> pd.DataFrame:
     return pd.concat(parts).join(table[[step]])
 
 
-def _long(table: pd.DataFrame, losses: Mapping[str, str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A table of a row a step, as wandb exports a history: with a column step, and as one of a row a loss."""
-    if step := next((key for key in STEPS if key in table), None):
-        table = table.assign(step=table[step])
+def _long(table: pd.DataFrame, losses: Mapping[str, str]) -> pd.DataFrame:
+    """A table of a row a step, as wandb exports a history, as one of a row a loss."""
     parts = []
     for key, corpus in losses.items():
         values = table[key.removeprefix("log ")]
@@ -312,85 +289,7 @@ def _long(table: pd.DataFrame, losses: Mapping[str, str]) -> tuple[pd.DataFrame,
             numbers = _numbers(values)
             values = pd.Series(np.log(numbers.where(numbers > 0)), dtype=object).where(numbers > 0, values)
         parts.append(table.assign(corpus=corpus, loss=values))
-    return table, pd.concat(parts).dropna(subset=["loss"])
-
-
-def first_other_rate(rates: Sequence[float], logged: Mapping[int, float]) -> int | None:
-    """The first step at which a log has another learning rate than a run of these rates, one a step; None: none."""
-    of_steps, peak = [0.0, *rates], max(rates, default=0.0)
-    for step, rate in sorted(logged.items()):
-        # Trainers count from 0 or from 1, and log the rate of the step before or after.
-        near = of_steps[max(step - 1, 0) : step + 2]
-        if near and not min(near) - SAME_RATE * peak <= rate <= max(near) + SAME_RATE * peak:
-            return step
-    return None
-
-
-def constants(label: str, table: pd.DataFrame, names: Iterable[str]) -> dict[str, Any]:
-    """Column -> the value that the rows of a run have there, of those columns that the table has.
-
-    Raises:
-        ConfigError: rows that differ; the line begins with `label`.
-    """
-    found = {}
-    for name in (name for name in names if name in table):
-        values = table[name].dropna().drop_duplicates()
-        if len(values) > 1:
-            rows, (one, other) = " and ".join(map(str, values.index[:2])), values.tolist()[:2]
-            raise ConfigError([f"{label}: rows {rows} have {name} {one} and {other}; allowed: one value for a run"])
-        if len(values):
-            found[name] = values.tolist()[0]
-    return found
-
-
-def facts_of(label: str, given: Facts, table: pd.DataFrame, own: Facts) -> RunFacts:
-    """The facts of a run: its own in a YAML file, else a column of its table, else those `given` for all runs.
-
-    Raises:
-        ConfigError: values that differ, in the table or from the given ones; each line begins with `label`.
-    """
-    names = [item.name for item in dataclasses.fields(RunFacts)]
-    if unknown := [key for key in own if key not in names]:
-        raise ConfigError([f"runs: {key}: no such fact; allowed: {', '.join(names)}" for key in unknown])
-    columns = constants(label, table, [name for name in names if name not in (*own, "loss_before")])
-    if "loss_before" in table and "loss_before" not in own:
-        of_corpora = {name: constants(label, rows, ["loss_before"]) for name, rows in table.groupby("corpus")}
-        columns["loss_before"] = {name: found["loss_before"] for name, found in of_corpora.items() if found}
-    columns, own = (with_whole_numbers(facts, RunFacts) for facts in (columns, own))
-    try:
-        of_table = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(RunFacts), columns))
-        made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RunFacts), given, columns, own))
-    except OmegaConfBaseException as error:
-        raise ConfigError([f"{label}: {one_line(error, RunFacts)}"]) from None
-    assert isinstance(made, RunFacts)
-    assert isinstance(of_table, dict)
-    said = _by_key({name: of_table[name] for name in columns})
-    other = {key: value for key, value in _by_key(given).items() if value is not None and said.get(key, value) != value}
-    if other:
-        values = "; ".join(f"{key}={value} is given, its table has {said[key]}" for key, value in other.items())
-        raise ConfigError([f"{label}: {values}; leave out the wrong one"])
-    return made
-
-
-def _by_key(facts: Mapping[str, Any]) -> dict[str, object]:
-    """The facts with those of a mapping, like loss_before, by their whole keys."""
-    parts = [
-        {name: value} if not isinstance(value, Mapping) else {f"{name}.{of}": one for of, one in value.items()}
-        for name, value in facts.items()
-    ]
-    return {key: value for part in parts for key, value in part.items()}
-
-
-def pieces_of(facts: RunFacts, steps: int) -> tuple[Piece, ...]:
-    """Warm-up, constant piece and decay of a run's learning rate, whose pieces of no steps are left out."""
-    peak = facts.peak or 0.0
-    warmup = (Piece("linear", 0.0, peak, steps=facts.warmup),) if facts.warmup else ()
-    if facts.decay == "none":
-        return (*warmup, Piece("constant", peak))
-    decay = Piece(facts.decay, None, facts.final * peak, steps=facts.decay_steps)
-    if facts.decay_steps is not None and facts.decay_steps + facts.warmup < steps:
-        return (*warmup, Piece("constant", peak), decay)
-    return (*warmup, decay if warmup else dataclasses.replace(decay, start=peak))
+    return pd.concat(parts).dropna(subset=["loss"])
 
 
 def _numbers(values: pd.Series) -> pd.Series:

@@ -275,6 +275,23 @@ def test_a_given_fact_that_the_table_contradicts_is_refused(tmp_path: Path, caps
     assert {*points["ratio"]} == {0.5}, "what is given for one run counts first"
 
 
+def test_facts_of_no_run_are_named(tmp_path: Path, capsys) -> None:
+    pd.DataFrame(table_file(tmp_path / "t.csv", ("a",))).drop(columns="domain_ratio").to_csv(tmp_path / "t.csv")
+    log = trainer_state(tmp_path / "log", 0.5)
+    runs = f"  A: {{domain_ratio: 0.1}}\n  {log}/: {{domain_ratio: 0.5, loss_before: {json.dumps(BEFORE)}}}\n"
+    (tmp_path / "facts.yaml").write_text(f"runs:\n{runs}")
+    given = [str(tmp_path / "t.csv"), f"runs={tmp_path / 'facts.yaml'}"]
+    line = f"runs: {tmp_path / 'facts.yaml'}: A: no file or run that is given is called so"
+    assert run(["import", *words(tmp_path, *given)]) == 2
+    assert capsys.readouterr().err.endswith(f"or for this one in runs=FACTS.yaml\n{line}\n")
+    imported(tmp_path, *given, "domain_ratio=0.1")
+    assert f"note: {line}\n" in capsys.readouterr().out
+    # The rest of the file is of runs that are imported at another time.
+    (tmp_path / "facts.yaml").write_text(f"runs:\n{runs.replace('A:', 'a:')}")
+    assert {*imported(tmp_path, str(log), given[1])["ratio"]} == {0.1, 0.5}
+    assert "is called so" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_names_of_runs_are_text(suffix: str, tmp_path: Path) -> None:
     names = ("001", "1", "NA", "null", "1e3", "1000", "nan", "None")
@@ -397,13 +414,37 @@ def exported_history() -> pd.DataFrame:
     return pd.DataFrame(rows).assign(general=lambda table: np.exp(table["general"]))
 
 
-def test_the_step_of_the_optimizer_counts(tmp_path: Path) -> None:
+def test_the_step_of_the_optimizer_counts(tmp_path: Path, capsys) -> None:
     exported_history().to_parquet(tmp_path / "t.parquet")
     given = (str(tmp_path / "t.parquet"), "losses={log general: general, domain: domain}", "domain_ratio=0.3")
     points = imported(tmp_path, *given)
+    assert "wandb's own count" not in capsys.readouterr().out
     assert sorted({*points["step"]}) == [0, *STEPS]
     measured = points[points["corpus"] == "general"].sort_values("step")["loss"]
     assert measured.tolist() == pytest.approx([losses(0.3, step)["general"] for step in (0, *STEPS)])
+
+
+@pytest.mark.parametrize("kind", ["history", "Trainer"])
+def test_of_a_log_that_goes_back_the_later_losses_count(kind: str, tmp_path: Path, capsys) -> None:
+    at = [10, 20, 25, 30, 20, 30, 40]
+    rows = [
+        {f"eval/{of}_loss": loss + (number in (1, 2, 3)) for of, loss in losses(0.3, step).items()}
+        for number, step in enumerate(at)
+    ]
+    rates = learning_rates([Piece("linear", 0.0, 2e-4, steps=4), Piece("cosine", end=2e-5)], 40)
+    rows = [
+        {"step": step, "lr": rates[step - 1] / (1 + (number == 2)), **row}
+        for number, (step, row) in enumerate(zip(at, rows))
+    ]
+    log = tmp_path / "trainer_state.json"
+    log.write_text(json.dumps({"log_history": rows}))
+    if kind == "history":
+        log = tmp_path / "history.csv"
+        pd.DataFrame(rows).drop(columns="lr").rename_axis("_step").to_csv(log)
+    points = imported(tmp_path, str(log), "domain_ratio=0.3", *LOSS_BEFORE)
+    measured = points[points["corpus"] == "general"].set_index("step")["loss"]
+    assert measured.to_dict() == pytest.approx({step: losses(0.3, step)["general"] for step in (0, *STEPS)})
+    assert f"note: {log}: goes back to step 20, as after a restart: " in capsys.readouterr().out
 
 
 def test_the_index_of_a_frame_is_a_column(tmp_path: Path) -> None:
@@ -485,6 +526,8 @@ def test_a_chart_of_wandbs_page_has_a_run_a_column_and_a_metric_a_file(step: str
     files = [chart_file(tmp_path / f"{of}.csv", of, {"r10": 40, "r50": 30}, step) for of in BEFORE]
     points = imported(tmp_path, *files, f"runs={tmp_path / 'facts.yaml'}")
     assert sources(tmp_path) == ["r10", "r50"]
+    said = "steps are those of Step, wandb's own count, taken for the optimizer's; "
+    assert capsys.readouterr().out.count(said) == 2 * (step == "Step"), "once a file"
     of_r10 = points[(points["ratio"] == 0.1) & (points["step"] == 40)].set_index("corpus")["loss"]
     assert of_r10.to_dict() == pytest.approx(losses(0.1, 40))
     assert points.groupby("ratio")["step"].max().to_dict() == {0.1: 40, 0.5: 30}
@@ -500,6 +543,15 @@ def test_a_chart_of_wandbs_page_has_a_run_a_column_and_a_metric_a_file(step: str
     law = chart_file(tmp_path / "law.csv", "domain", {"r10": 40}, step)
     facts = [f"runs={tmp_path / 'facts.yaml'}", "domain_ratio=0.1", "name=web"]
     assert run(["import", *words(tmp_path, web, law, *facts)]) == 0
+
+
+def test_a_chart_over_wandbs_own_steps_may_have_those_of_the_optimizer(tmp_path: Path, capsys) -> None:
+    at = [0, *STEPS]
+    measured = {f"r10 - eval/{of}_loss": [losses(0.1, step)[of] for step in at] for of in BEFORE}
+    chart = pd.DataFrame({"Step": range(len(at)), "r10 - train/global_step": at, **measured})
+    chart.to_csv(tmp_path / "t.csv", index=False)
+    assert sorted({*imported(tmp_path, str(tmp_path / "t.csv"), "domain_ratio=0.1")["step"]}) == at
+    assert "wandb's own count" not in capsys.readouterr().out
 
 
 def test_runs_of_one_file_are_added_one_after_another(tmp_path: Path, capsys) -> None:
