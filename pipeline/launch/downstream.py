@@ -182,13 +182,12 @@ def write_tasks(manifest: Manifest, folder: Path, sequence_length: int, limit: i
     tokenizer = load_tokenizer(manifest.tokenizer_path)
     before, after = sequence_length // 2, sequence_length // 4
     folder.mkdir(parents=True, exist_ok=True)
-    names = []
+    names, length = [], before + after - 1
     for corpus in manifest.corpora:
         store = manifest.store(corpus)
-        count = min(limit, store.windows("validation", before + after - 1))
-        if count < CHOICES:
+        if (count := min(limit, store.windows("validation", length))) < CHOICES:
             continue
-        rows = store.batch("validation", store.validation_positions(count, before + after - 1), before + after - 1)
+        rows = store.batch("validation", store.validation_positions(count, length), length)
         texts, follow = ([tokenizer.decode(row, skip_special_tokens=True) for row in part]
                          for part in (rows[:, :before], rows[:, before:]))  # fmt: skip
         lines = []

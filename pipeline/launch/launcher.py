@@ -35,9 +35,7 @@ class Launcher:
     between. Processes with one host name and one boot, as of two containers on one machine, must see each other: a
     run's lease looks for its process.
     """
-    show: Callable[[Context, Sequence[PlannedRun], bool, Console], Exit] = lambda context, plan, more, console: (
-        Exit.DONE
-    )
+    show: Callable[[Context, Sequence[PlannedRun], bool, Console], Exit] = lambda *of: Exit.DONE
     """Prints what `train` would submit for a plan that is not written, and submits nothing; `more`: whether further
     runs for the fit may follow from results."""
     prepare: Callable[[Context, Console], Exit | None] = lambda context, console: None

@@ -64,10 +64,8 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
         several = f"{len(visible)} GPUs are visible" if len(visible) > 1 else "one GPU is visible"
         way = f"allowed: 1 to {len(visible)}, a process for each, or CUDA_VISIBLE_DEVICES= for processes on the CPU"
         raise ConfigError([f"parallel.processes: {question.parallel.processes}, but {several}; {way}"])
-    stop_file = study.folder / "STOP"
-    if stop_file.exists():
-        line = "this file stops every run: remove it and give the same command again"
-        console.print(f"{stop_file}: {line}")
+    if (stop_file := study.folder / "STOP").exists():
+        console.print(f"{stop_file}: this file stops every run: remove it and give the same command again")
         return Exit.RUN_ME_AGAIN
     # Of named runs, as to confirm, those that were done before, like their pre-training, are not news.
     watched = [run for run in plan if only is None or study.state(run) != "done"] or plan
@@ -88,7 +86,8 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
         start = partial(_start, study, question, selection, groups)
         processes = [start(number) for number in range(count)]
         try:
-            with _ProgressDisplay(rows, console) as display:
+            display = _ProgressDisplay(rows, console)
+            with display.bars:
                 _watch(processes, start, read, display)
         except KeyboardInterrupt:
             answer_signal()
@@ -107,11 +106,9 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
 
 
 def _watch(
-    processes: list[Popen[bytes]],
-    start: Callable[[int], Popen[bytes]],
-    read: Callable[[], list[RunStatus]],
+    processes: list[Popen[bytes]], start: Callable[[int], Popen[bytes]], read: Callable[[], list[RunStatus]],
     display: _ProgressDisplay,
-) -> None:
+) -> None:  # fmt: skip
     """Show progress until all workers have exited; a worker that died during a run is started again."""
     restarts = 0
     while True:
@@ -121,9 +118,7 @@ def _watch(
         rows = read()
         display.show(rows)
         # Negative codes are signals.
-        dead = [
-            number for number, code in enumerate(codes) if code is not None and (code < 0 or code == Exit.UNEXPECTED)
-        ]
+        dead = [number for number, code in enumerate(codes) if code == Exit.UNEXPECTED or (code or 0) < 0]
         if dead and any(row.state == "interrupted" for row in rows) and restarts < 3 * len(rows) + _HALVINGS:
             # Its run is open again. launcher.retries limits how often a run is tried.
             processes[dead[0]] = start(dead[0])
@@ -163,7 +158,6 @@ def _reader(study: Study, plan: list[PlannedRun], stale_after: float) -> Callabl
 
 
 def _helping(study: Study, running: list[RunStatus], waits: bool) -> str:
-    """Whom this command helps."""
     listed = []
     for row in running[:_MOST_LISTED]:
         record = attempts(study.runs / row.run.name)[-1]
@@ -193,16 +187,9 @@ class _ProgressDisplay:
             BarColumn(bar_width=10),
             TextColumn("{task.fields[facts]}", markup=False, table_column=cut),
         )
-        self._bars = Progress(*columns, console=console, disable=not console.is_terminal, expand=True)
-        self._all = self._bars.add_task("all runs", total=1.0, facts="")
+        self.bars = Progress(*columns, console=console, disable=not console.is_terminal, expand=True)
+        self._all = self.bars.add_task("all runs", total=1.0, facts="")
         self._of_run: dict[str, TaskID] = {}
-
-    def __enter__(self) -> _ProgressDisplay:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
 
     def show(self, rows: list[RunStatus]) -> None:
         """Show the states of the runs now."""
@@ -219,15 +206,15 @@ class _ProgressDisplay:
                 self._console.print(f"{row.state:7} {row.run.name}  {_facts(row)}  ({facts})")
         if self._console.is_terminal:
             # By tokens, since runs differ a hundredfold in length.
-            self._bars.update(self._all, completed=trained, facts=facts)
+            self.bars.update(self._all, completed=trained, facts=facts)
             for name in {*self._of_run} - {row.run.name for row in running}:
-                self._bars.remove_task(self._of_run.pop(name))
+                self.bars.remove_task(self._of_run.pop(name))
             for row in running:
                 name, spec = row.run.name, row.run.spec
                 if name not in self._of_run:
                     label = f"{row.run.model} {spec.hash[:8]}"
-                    self._of_run[name] = self._bars.add_task(label, total=spec.steps, facts="")
-                self._bars.update(self._of_run[name], completed=row.step, facts=_step_and_facts(row))
+                    self._of_run[name] = self.bars.add_task(label, total=spec.steps, facts="")
+                self.bars.update(self._of_run[name], completed=row.step, facts=_step_and_facts(row))
             return
         now = time.monotonic()
         if running and now - self._last_line > (_LOG_SECONDS if now - self._start < 600 else 4 * _LOG_SECONDS):

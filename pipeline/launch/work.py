@@ -80,15 +80,9 @@ def _stop_with_parent(parent: int) -> None:
 
 
 def work(
-    study: Study,
-    question: Question,
-    stop: StopRequest,
-    *,
-    only: str | None = None,
-    number: int = 0,
-    group: Group = ALONE,
-    mirror: Mirror = NO_MIRROR,
-) -> Exit:
+    study: Study, question: Question, stop: StopRequest, *, only: str | None = None, number: int = 0,
+    group: Group = ALONE, mirror: Mirror = NO_MIRROR,
+) -> Exit:  # fmt: skip
     """Train the open runs of the plan until this process can train no more of them.
 
     Runs start in the plan's order, apart from `next_runs`. `only` are the names or hashes of the runs to train, with
@@ -97,10 +91,8 @@ def work(
 
     Raises CorpusError, SpecError, OSError: as `run_once`.
     """
-    plan = study.read_plan()
-    manifest = Manifest.open(data_folder(question))
-    by_name = {run.name: run for run in plan}
-    selected = select_runs(study, plan, only)
+    plan, manifest = study.read_plan(), Manifest.open(data_folder(question))
+    by_name, selected = {run.name: run for run in plan}, select_runs(study, plan, only)
     last_model, waited_for, since = None, None, 0.0
     while not group.maximum(int(stop.requested)):
         names = group.broadcast(next_runs, study, question, plan, selected, number, last_model)
@@ -193,21 +185,16 @@ def select_runs(study: Study, plan: list[PlannedRun], only: str | None) -> list[
     """
     if only is None:
         return plan
-    names = set(only.split(","))
-    selected = [run for run in plan if names & {run.name, run.spec.hash, run.spec.hash[:8]}]
-    if not selected:
+    names = {*only.split(",")}
+    if not (selected := [run for run in plan if names & {run.name, run.spec.hash, run.spec.hash[:8]}]):
         raise SpecError(f"run: {only!r} is not in {study.plan_file}; see cptlaw status {study.word}")
     return selected
 
 
 def next_runs(
-    study: Study,
-    question: Question,
-    plan: list[PlannedRun],
-    selected: list[PlannedRun],
-    number: int,
+    study: Study, question: Question, plan: list[PlannedRun], selected: list[PlannedRun], number: int,
     last_model: str | None,
-) -> Exit | list[str]:
+) -> Exit | list[str]:  # fmt: skip
     """Names of the `selected` runs that can start now, in the order to try them; empty while all wait for others.
 
     Workers of different numbers begin with different models. Runs of `last_model`, whose compiled code is in memory,
@@ -248,8 +235,7 @@ def fail_after_retries(folder: Path, question: Question) -> bool:
 
     Attempts before the last `forgive_attempts` do not count. Returns whether the run is marked as failed now.
     """
-    retried = folder / "RETRIED"
-    text = read_text(retried) if retried.exists() else ""
+    text = read_text(folder / "RETRIED") if (folder / "RETRIED").exists() else ""
     before = int(text) if text.strip().isdecimal() else 0
     records = [record for record in attempts(folder) if record["attempt"] > before]
     if not records or is_live(folder, records[-1], question.launcher.stale_after):

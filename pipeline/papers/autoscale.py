@@ -52,11 +52,8 @@ class Weighed:
 
 def scores(weighed: Weighed) -> pd.DataFrame:
     """Accuracy on down-stream tasks: method, task, value, the mean over the seeds (table 1)."""
-    rows = [
-        (weighed.named(method), task, float(np.mean(values)))
-        for method, tasks in weighed.scores.items()
-        for task, values in tasks.items()
-    ]
+    by_method = [(weighed.named(method), tasks) for method, tasks in weighed.scores.items()]
+    rows = [(name, task, float(np.mean(values))) for name, tasks in by_method for task, values in tasks.items()]
     if not rows:
         raise PointsError("no down-stream task was evaluated: cptlaw evaluate STUDY evaluate.tasks=[next]")
     table = pd.DataFrame(rows, columns=["method", "task", "value"])
@@ -77,13 +74,10 @@ def scores(weighed: Weighed) -> pd.DataFrame:
 
 def perplexities(weighed: Weighed) -> pd.DataFrame:
     """Perplexity by method and domain, and summed up in three ways: domain, method, value (table 6)."""
-    rows = [
-        (domain, weighed.named(row.method), math.exp(loss))
-        for row in weighed.comparison.methods
-        for domain, loss in row.losses.items()
-    ]
-    by_method = pd.DataFrame(rows, columns=["domain", "method", "value"]).groupby("method", sort=False)
-    table = pd.concat([_with_sums(of_method) for _, of_method in by_method], ignore_index=True)
+    by_method = [(weighed.named(row.method), row.losses) for row in weighed.comparison.methods]
+    rows = [(domain, name, math.exp(loss)) for name, losses in by_method for domain, loss in losses.items()]
+    parts = pd.DataFrame(rows, columns=["domain", "method", "value"]).groupby("method", sort=False)
+    table = pd.concat([_with_sums(of_method) for _, of_method in parts], ignore_index=True)
     table.attrs["note"] = f"Mean over {weighed.comparison.seeds} seeds. {weighed.note}".strip()
     return table
 
@@ -164,15 +158,12 @@ def _with_sums(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ours(rows: pd.DataFrame) -> pd.DataFrame:
-    def named(method: str) -> str:
-        return next((ours for begins, ours in METHODS.items() if method.startswith(begins)), method)
-
-    return rows.assign(method=rows["method"].map(named))
+    names = {name: ours for name in rows["method"] for begins, ours in METHODS.items() if name.startswith(begins)}
+    return rows.replace({"method": names})
 
 
 def _printed_perplexities(rows: pd.DataFrame) -> pd.DataFrame:
-    # The paper's own averages are of these same numbers.
-    domains = rows[~rows["domain"].isin(["Average", "Worst-domain"])]
+    domains = rows[~rows["domain"].isin(["Average", "Worst-domain"])]  # Averages of these same numbers.
     return _with_sums(_ours(domains)[["domain", "method", "value"]])
 
 

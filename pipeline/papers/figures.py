@@ -16,15 +16,9 @@ from pipeline.papers.dcpt.points import DomainPoints, at_ratio
 from pipeline.papers.dynamics.fits import FORMATS, REPLAY
 from pipeline.papers.dynamics.points import CORPORA, FitRequest, ScheduleStudy, fits
 from pipeline.papers.show import Result
+from pipeline.show.report import weights_figures
 from pipeline.show.report.colours import GREY, SERIES, ratio_colour, series_colours
 from pipeline.show.report.marks import Figure, Key, Mark, Panel, axis, dots, line, log_axis, panel, ratio_axis
-from pipeline.show.report.weights_figures import (
-    confirmation_curves,
-    domain_curves,
-    weights_by_method,
-    weights_by_scale,
-    weights_by_step,
-)
 from pipeline.study.number_format import domain_ratio_of, label, percent, quantity, short
 
 L3 = FORMS["L3"]
@@ -151,10 +145,8 @@ def _near_zero(study: DomainPoints) -> Drawn:
             traces.append(line(1e9 * mean.index, mean, ratio_colour(float(ratio))))  # pyright: ignore
         panels.append(panel("", f"beside {domain}", traces, log_axis("tokens", 1e9 * points["D"]), axis(LOSS)))
     keys = [Key(percent(ratio), ratio_colour(ratio), "line") for ratio in sorted(ratios)]
-    yield (
-        "D-CPT figure 12: the general loss along the tokens near ratio 0 of general, mean of the seeds",
-        Figure(keys, panels),
-    )
+    twelfth = "D-CPT figure 12: the general loss along the tokens near ratio 0 of general, mean of the seeds"
+    yield twelfth, Figure(keys, panels)
 
 
 def _shifts(study: ScheduleStudy) -> Drawn:
@@ -175,11 +167,8 @@ def _shifts(study: ScheduleStudy) -> Drawn:
         apart.append(panel("", title, shifts, axis("step"), axis("difference, nats per token")))
     lines = [Key(name, colour, "line") for name, colour in ink.items()]
     if left:
-        old = Key("on the old corpus alone", GREY, "dashed")
-        yield (
-            "Dynamics figure 1: loss curves at a constant rate, beside those of the old corpus",
-            Figure([*lines, old], left),
-        )
+        first = "Dynamics figure 1: loss curves at a constant rate, beside those of the old corpus"
+        yield first, Figure([*lines, Key("on the old corpus alone", GREY, "dashed")], left)
         yield "Dynamics figure 2, 14: the distribution shift by where it begins and by size", Figure(lines, apart)
 
 
@@ -223,11 +212,11 @@ def _of_schedules(study: ScheduleStudy) -> Drawn:
 def _of_weights(comparison: WeightsConfirmation, content: WeightsRecommendation, points: pd.DataFrame) -> Drawn:
     """What the report draws of the search for weights, where the paper has a figure of it."""
     for caption, figure in (
-        ("2, 10: the mean loss against the tokens of each domain", domain_curves(content)),
-        ("6, 11: weights by the scale", weights_by_scale(content)),
-        ("7: the loss along the training, by method", confirmation_curves(comparison, points)),
-        ("8: weights by method", weights_by_method(content)),
-        ("9: DoReMi's weights along the steps of its proxies", weights_by_step(content)),
+        ("2, 10: the mean loss against the tokens of each domain", weights_figures.domain_curves(content)),
+        ("6, 11: weights by the scale", weights_figures.weights_by_scale(content)),
+        ("7: the loss along the training, by method", weights_figures.confirmation_curves(comparison, points)),
+        ("8: weights by method", weights_figures.weights_by_method(content)),
+        ("9: DoReMi's weights along the steps of its proxies", weights_figures.weights_by_step(content)),
     ):
         if figure:
             yield f"AutoScale figure {caption}", figure

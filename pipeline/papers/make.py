@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,14 +26,10 @@ from training.run import Exit
 def make_tables(study: Study, question: Question, console: Console) -> Exit:
     """Make the tables of `tables.names`; write tables/<name>.csv, tables/verdicts.csv, tables.md and tables.html.
 
-    Raises:
-        ConfigError: unknown tables, or a missing folder of the papers' numbers; all at once.
-        StudyError: the study has the input of none of the tables.
+    Raises ConfigError: unknown tables, or a missing folder of the papers' numbers; all at once. StudyError: the study
+    has the input of none of the tables.
     """
-
-    def log(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
+    log = partial(console.print, highlight=False, markup=False, soft_wrap=True)
     names, papers = _selection(question)
     source = PaperStudy(study, question, log)
     inputs: dict[str, object] = {}
@@ -64,10 +61,7 @@ def make_tables(study: Study, question: Question, console: Console) -> Exit:
 
 
 def tables_of(
-    inputs: Mapping[str, object],
-    names: list[str],
-    papers: Path | None,
-    log: Callable[[str], object] = lambda line: None,
+    inputs: Mapping[str, object], names: list[str], papers: Path | None, log: Callable[[str], object] = print
 ) -> list[Result]:
     """Our numbers beside the paper's (None: only ours), and the verdict; a table that cannot be made gives the reason.
 

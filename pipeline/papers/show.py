@@ -34,7 +34,6 @@ class Result:
     verdict: str
     """One of those of `pipeline.papers.verdict`."""
     why: str
-    """The reason, a sentence."""
     note: str = ""
     """The method, where it is not obvious."""
 

@@ -69,9 +69,7 @@ def measured_machine(context: Context, log: Callable[[str], object]) -> Machine 
         speeds = {name: round(speed(name, precision) * question.parallel.processes) or None for name in names}
     measured = known.measured | {name: round(value) for name, value in of_target.items()}
     if of_target:
-        listed = ", ".join(
-            f"{name} {value:,.0f} tokens/s" if value else f"{name} ?" for name, value in of_target.items()
-        )
+        listed = ", ".join(f"{each} {f'{of:,.0f} tokens/s' if of else '?'}" for each, of in of_target.items())
         why = "" if sound else f"; ?: memory, or the {limit:.0f} s of a measurement, did not suffice"
         threads = f"{launcher.threads} thread{'s' * (launcher.threads > 1)}"
         log(f"precision: {precision} ({listed} on {threads}, {target}, not compiled{why})")

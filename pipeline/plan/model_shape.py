@@ -25,11 +25,8 @@ def configuration_of(
     """The architecture's fields under their names in transformers, from a directory or from a configured shape.
 
     `vocabulary` counts the token ids of the tokenizer; `end_of_text` is the id between documents; `key` names the
-    directory in messages.
-
-    Raises:
-        SpecError: a directory without config.json or weights, or an unavailable hub name.
-        ConfigError: an embedding smaller than the tokenizer's vocabulary.
+    directory in messages. Raises SpecError: a directory without config.json or weights, or an unavailable hub name.
+    ConfigError: an embedding smaller than the tokenizer's vocabulary.
     """
     if model.path:
         from training.model import read_model_directory
@@ -133,10 +130,8 @@ def hub_directory(key: str, name: str, revision: str | None, files: tuple[str, .
     """The local directory of a model or tokenizer, and its commit if it comes from the hub.
 
     A snapshot is downloaded once into Hugging Face's cache; with HF_HUB_OFFLINE=1 only the cache is read. `key` of the
-    configuration is for messages, `files` are patterns.
-
-    Raises:
-        SpecError: neither a folder nor a name in the hub or its cache.
+    configuration is for messages, `files` are patterns. Raises SpecError: neither a folder nor a name in the hub or its
+    cache.
     """
     path = Path(name)
     if path.is_dir():

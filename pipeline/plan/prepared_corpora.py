@@ -26,8 +26,6 @@ from training.spec import SpecError
 
 PLAIN, COMPRESSED, BYTES_A_TOKEN = (".txt", ".jsonl", ".ndjson"), 3, 3
 """Endings of text as it is, how much longer other files' text is, and bytes of a token: few, so as not to cry wolf."""
-
-
 MOST_FILES = 100
 """So many files of a corpus are looked into before prepare: 100 small ones took .03 s."""
 
@@ -45,10 +43,7 @@ def prepare_corpora(question: Question, log: Callable[[str], object], console: C
 def text_sizes(question: Question) -> dict[str, tuple[int, bool]]:
     """Corpus -> (bytes of its text by the sizes of local files, whether some are compressed, and so a guess).
 
-    Of other sources it is `max_bytes`, where that is given: they are taken to have so much.
-
-    Raises:
-        CorpusError: as `sources_of`.
+    Of other sources it is `max_bytes`, where that is given: they are taken to have so much. Errors as `sources_of`.
     """
     sizes = {}
     for name, source in sources_of(question).items():
@@ -111,10 +106,7 @@ def changed_corpora(context: Context) -> list[str]:
 
 
 def begin_corpora(question: Question, log: Callable[[str], object]) -> list[Path]:
-    """Plan the shards of the question's corpora that are not prepared, and return their folders.
-
-    Errors as `tokenise_corpora`.
-    """
+    """Plan the shards of corpora that are not prepared, and return their folders. Errors as `tokenise_corpora`."""
     sources, ratio = sources_of(question), question.corpora.validation_ratio
     return begin(sources, _tokenizer(question), data_folder(question), validation_ratio=ratio, progress=log)
 
@@ -133,18 +125,12 @@ def _tokenizer(question: Question) -> TokenizerChoice:
 def sources_of(question: Question, with_validation: bool = True) -> dict[str, Source]:
     """The question's corpora in the form of `training`, with paths below corpora.folder.
 
-    Without `with_validation` their validation sets are left out, and need not exist yet.
-
-    Raises:
-        CorpusError: a missing path or an impossible setting; a line for each.
+    Without `with_validation` their validation sets are left out, and need not exist yet. Raises CorpusError: a missing
+    path or an impossible setting; a line for each.
     """
-    corpora = question.corpora
-    problems: list[str] = []
-    sources = {}
+    corpora, problems, sources = question.corpora, list[str](), {}
     for name, given in corpora.sources.items():
-        key = f"corpora.sources.{name}"
-        path = _path(question, given)
-        generated = given.generated
+        key, path, generated = f"corpora.sources.{name}", _path(question, given), given.generated
         if given.kind == "generated":
             path = path or str(Path(question.data) / "generated")
             try:
@@ -186,12 +172,9 @@ def _unreadable(path: str, remedy: str) -> list[str]:
 
 
 def _writer(question: Question, given: Generation, key: str) -> Generation:
-    """How text is generated, with the directory of the model that writes it.
+    """How text is generated, with the directory of the model that writes it. Raises SpecError: it is not available.
 
     Without a model of its own it is the question's, with the question's token between documents.
-
-    Raises:
-        SpecError: no model, or one that is not available.
     """
     name, revision, separator = given.model, None, given.separator
     if name is None:
@@ -206,14 +189,12 @@ def _writer(question: Question, given: Generation, key: str) -> Generation:
 def generation_lines(question: Question) -> list[str]:
     """What models have yet to write for the question's generated corpora, and how long that takes; a line each.
 
-    Raises:
-        CorpusError: a model or a file of samples cannot be used.
+    Raises CorpusError: a model or a file of samples cannot be used.
     """
     if all(source.kind != "generated" for source in question.corpora.sources.values()):
         return []
-    generated = {name: source for name, source in sources_of(question).items() if source.kind == "generated"}
-    lines = {name: GeneratedReader(name, source).outlook() for name, source in generated.items()}
-    return [f"{name}: {line}" for name, line in lines.items() if line]
+    generated = [(name, source) for name, source in sources_of(question).items() if source.kind == "generated"]
+    return [f"{name}: {line}" for name, source in generated if (line := GeneratedReader(name, source).outlook())]
 
 
 def validation_path(question: Question, corpus: str) -> str | None:

@@ -133,11 +133,9 @@ def _listed(listing: str, mebibytes: str) -> Iterator[Gpu]:
             continue
         number, name, uuid = whole.groups()
         slices = re.findall(r"^ +MIG (\S+) .*\(UUID: (\S+)\)", part, re.MULTILINE)
-        for profile, uuid_of_slice in slices:
+        for profile, of_slice in slices:
             size = re.search(r"\.(\d+)gb", profile)
-            yield Gpu(
-                uuid_of_slice, number, uuid_of_slice, f"{name} MIG {profile}", 1e9 * int(size[1]) if size else None
-            )
+            yield Gpu(of_slice, number, of_slice, f"{name} MIG {profile}", 1e9 * int(size[1]) if size else None)
         if not slices:
             size = of_number.get(int(number), "")
             yield Gpu(number, number, uuid, name, 2.0**20 * int(size) if size.isdecimal() else None)

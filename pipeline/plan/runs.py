@@ -5,6 +5,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.plan.model_shape import (
     configuration_of,
@@ -48,8 +49,7 @@ def estimate(question: Question, precision: str = "fp32", tokens: Mapping[str, i
 
 
 def _placeholder_manifest(question: Question, tokens: Mapping[str, int]) -> Manifest:
-    vocabulary, ratio = question.corpora.tokenizer.vocabulary, question.corpora.validation_ratio
-    corpora = {}
+    ratio, corpora = question.corpora.validation_ratio, {}
     # In the order of prepared ones, so that messages come in it.
     for name, source in sorted(question.corpora.sources.items()):
         every = source.generated.tokens if source.kind == "generated" else tokens.get(name)
@@ -57,14 +57,13 @@ def _placeholder_manifest(question: Question, tokens: Mapping[str, int]) -> Mani
         held_out = 0 if apart or every is None else int(ratio * every)
         splits = {"train": _ENDLESS if every is None else every - held_out, "validation": held_out or _ENDLESS}
         corpora[name] = PreparedCorpus("", "not prepared", "", splits, {}, {})
-    return Manifest(data_folder(question), "", "", vocabulary, ratio, corpora)
+    return Manifest(data_folder(question), "", "", question.corpora.tokenizer.vocabulary, ratio, corpora)
 
 
 def planned_runs(context: Context) -> list[PlannedRun]:
     """The runs for the fit and the pre-training of all models: parents before children, then longest first.
 
-    Raises:
-        ConfigError: a corpus too short for its runs, for all corpora at once.
+    Raises ConfigError: a corpus too short for its runs, for all corpora at once.
     """
     runs = grid_runs(context)
     if problems := list(supply_problems(runs, context)):
@@ -118,25 +117,16 @@ def _runs(context: Context, role: str) -> list[PlannedRun]:
 
 
 def continual_run(
-    context: Context,
-    model: ModelConfig,
-    domain_ratio: float | str,
-    steps: int,
-    seed: int,
-    role: str,
-    transfer: int | None = None,
-    peak: float | None = None,
-    phase: PhaseConfig | None = None,
-) -> PlannedRun:
+    context: Context, model: ModelConfig, domain_ratio: float | str, steps: int, seed: int, role: str,
+    transfer: int | None = None, peak: float | None = None, phase: PhaseConfig | None = None,
+) -> PlannedRun:  # fmt: skip
     """One continual run of a model at a domain ratio, from the end of its pre-training or from the step `transfer`.
 
     A run on general text only is one run for all domains of a study, and is evaluated on each. Without a phase it has
     the target's, but for the length, and for the peak learning rate where one is given.
     """
-    question, budget = context.question, context.question.evaluation_budget
-    corpora = question.corpora
-    ratio = Fraction(str(domain_ratio))
-    shape, initial, start, before = _initial_weights(context, model, transfer)
+    question, corpora, ratio = context.question, context.question.corpora, Fraction(str(domain_ratio))
+    start, budget = _initial_weights(context, model, transfer), None
     phase = dataclasses.replace(phase or with_peak(question, peak).target_phase, steps=steps)
     (_, mixture), *later = mixtures_of(phase, corpora, ratio)
     shared = bool(corpora.domains) and not later and mixture[corpora.general] == 1
@@ -145,14 +135,14 @@ def continual_run(
     if role == "fit" and any(question.dense.get(name) == model.name for name in domains):
         phase.evaluation = dataclasses.replace(phase.evaluation, policy="dense")
         budget = 1.0
-    spec = _spec(context, "continual", phase, shape, initial, _plain(mixture), before, seed, budget)
+    spec = _spec(context, "continual", phase, start, _plain(mixture), seed, budget)
     phases = tuple(MixturePhase(first * phase.global_batch, _plain(other)) for first, other in later)
     spec = dataclasses.replace(spec, phases=phases) if phases else spec
-    at = f"-from{initial.step}" if transfer else ""
+    at = f"-from{transfer}" if transfer else ""
     ratios = "to".join(f"{float(other[corpora.domain]):g}" for other in (mixture, *(other for _, other in later)))
     mixed = f"{corpora.general}1" if shared else f"{corpora.domain}{ratios}"
     slug = f"continual-{model.name}-{mixed}{at}-{steps}-seed{seed}"
-    return PlannedRun(f"{slug}-{spec.hash[:8]}", role, model.name, start, spec)
+    return PlannedRun(f"{slug}-{spec.hash[:8]}", role, model.name, start.folder, spec)
 
 
 def mixture_spec(
@@ -161,19 +151,12 @@ def mixture_spec(
     """The spec of a run of `weights.phase` at any mixture, evaluated on all corpora of the question.
 
     A corpus that `ratios` lacks has ratio 0. A run of phase continual starts from the pre-training of the model, or
-    from its directory.
-
-    Returns:
-        (spec, folder of the initial weights as in `PlannedRun.start`).
+    from its directory. Returns also the folder of the initial weights as in `PlannedRun.start`.
     """
-    question, model = context.question, context.question.model
-    if question.weights.phase == "pretrain":
-        shape, initial, start, before = shape_of(context, model), Initial(), "", 0.0
-    else:
-        shape, initial, start, before = _initial_weights(context, model)
+    question, model, name = context.question, context.question.model, context.question.weights.phase
+    start = _Start(shape_of(context, model)) if name == "pretrain" else _initial_weights(context, model)
     mixture = {corpus: str(Fraction(ratios.get(corpus, 0))) for corpus in question.corpora.sources}
-    name = question.weights.phase
-    return _spec(context, name, phase, shape, initial, mixture, before, seed), start
+    return _spec(context, name, phase, start, mixture, seed), start.folder
 
 
 def branch_run(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig, budget: float) -> PlannedRun:
@@ -196,11 +179,10 @@ def branch_run(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig, budg
 
 def pretraining_run(context: Context, model: ModelConfig) -> PlannedRun:
     """The pre-training run of a model on general text, with `pretrain.domain_ratio` of each domain."""
-    shape, question = shape_of(context, model), context.question
-    corpora, phase = question.corpora, question.pretrain
+    question, corpora, phase = context.question, context.question.corpora, context.question.pretrain
     domains, ratio = corpora.domains or [corpora.domain], Fraction(str(phase.domain_ratio))
     mixture = _plain({corpora.general: 1 - ratio * len(domains), **dict.fromkeys(domains, ratio)})
-    spec = _spec(context, "pretrain", phase, shape, Initial(), mixture, 0.0, question.seed)
+    spec = _spec(context, "pretrain", phase, _Start(shape_of(context, model)), mixture, question.seed)
     name = f"pretrain-{model.name}-{spec.steps}-seed{spec.seed}-{spec.hash[:8]}"
     return PlannedRun(name, "pretrain", model.name, "", spec)
 
@@ -236,37 +218,39 @@ def by_domain(question: Question) -> Iterator[Question]:
 def _cells(question: Question) -> Iterator[tuple[float, int]]:
     mixture = question.mixture
     for ratio in mixture.domain_ratio:
-        seeds = mixture.replicates if ratio in replicated(mixture) else 1
-        yield from ((ratio, question.seed + number) for number in range(seeds))
+        for number in range(mixture.replicates if ratio in replicated(mixture) else 1):
+            yield ratio, question.seed + number
 
 
-def _initial_weights(
-    context: Context, model: ModelConfig, transfer: int | None = None
-) -> tuple[Architecture, Initial, str, float]:
-    """(shape, initial weights, their folder, last learning rate) for a continual run, from a run or a directory."""
-    parent = context.once(pretraining_runs).get(model.name)
-    if parent is None and not (context.manifest.tokenizer or _has_weights(model)):
-        return shape_of(context, model), Initial("directory", fingerprint="not fetched"), str(model.path), 0.0
-    if parent is None:
-        key = directory_key(model, context.question)
-        directory = directory_of(model, key)
-        shape, fingerprint = _read_directory(directory, tuple(file.stat().st_mtime_ns for file in directory.glob("*")))
-        rows = shape.get("vocab_size")
-        # Before prepare the number of token ids is not known.
-        manifest = context.manifest
-        if manifest.tokenizer and rows and (problem := vocabulary_problem(manifest.vocabulary, rows)):
-            raise ConfigError([f"{key}: {model.path}: {problem}"])
-        if context.question.objective.kind == "causal" and (problem := _causal_problem(shape["model_type"])):
-            raise ConfigError([f"{key}: {model.path}: {problem}"])
-        return shape, Initial("directory", fingerprint=fingerprint), str(directory), 0.0
-    step = transfer or parent.spec.steps
-    initial = Initial("run", run=parent.spec.hash, step=step)
-    start = f"runs/{parent.name}/checkpoints/step-{step}"
-    return parent.spec.model, initial, start, _rate_at(parent.spec, step)
+class _Start(NamedTuple):
+    """What a run starts from: without a folder random weights, without `rate` no learning rate before it."""
+
+    shape: Architecture
+    initial: Initial = Initial()
+    folder: str = ""
+    rate: float = 0.0
 
 
-def _has_weights(model: ModelConfig) -> bool:
-    return not (published_shape(model.path) or shape_without_weights(model.path))
+def _initial_weights(context: Context, model: ModelConfig, transfer: int | None = None) -> _Start:
+    """What a continual run starts from: a step of the model's pre-training, or its directory."""
+    if parent := context.once(pretraining_runs).get(model.name):
+        step = transfer or parent.spec.steps
+        folder = f"runs/{parent.name}/checkpoints/step-{step}"
+        initial = Initial("run", run=parent.spec.hash, step=step)
+        return _Start(parent.spec.model, initial, folder, _rate_at(parent.spec, step))
+    manifest = context.manifest
+    # Before prepare the weights need not be there, and the number of token ids is not known.
+    if not manifest.tokenizer and (published_shape(model.path) or shape_without_weights(model.path)):
+        return _Start(shape_of(context, model), Initial("directory", fingerprint="not fetched"), str(model.path))
+    key = directory_key(model, context.question)
+    directory = directory_of(model, key)
+    shape, fingerprint = _read_directory(directory, tuple(file.stat().st_mtime_ns for file in directory.glob("*")))
+    rows, causal = shape.get("vocab_size"), context.question.objective.kind == "causal"
+    problem = vocabulary_problem(manifest.vocabulary, rows) if manifest.tokenizer and rows else ""
+    problem = problem or (_causal_problem(shape["model_type"]) if causal else "")
+    if problem:
+        raise ConfigError([f"{key}: {model.path}: {problem}"])
+    return _Start(shape, Initial("directory", fingerprint=fingerprint), str(directory))
 
 
 @functools.lru_cache(maxsize=8)
@@ -285,7 +269,6 @@ def _rate_at(spec: RunSpec, step: int) -> float:
     return float(_rates(spec.schedule, spec.steps, spec.learning_rate_before)[step - 1])
 
 
-@functools.cache
 def _causal_problem(model_type: str) -> str:
     from training.model import NOT_CAUSAL, is_encoder
 
@@ -300,30 +283,23 @@ def _documents_problem(model_type: str) -> str:
 
 
 def _spec(
-    context: Context,
-    phase_name: str,
-    phase: PhaseConfig,
-    shape: Architecture,
-    initial: Initial,
-    mixture: dict[str, str],
-    before: float,
-    seed: int,
+    context: Context, name: str, phase: PhaseConfig, start: _Start, mixture: dict[str, str], seed: int,
     budget: float | None = None,
-) -> RunSpec:
-    question, manifest = context.question, context.manifest
+) -> RunSpec:  # fmt: skip
+    question, manifest, shape = context.question, context.manifest, start.shape
     if question.boundaries == "documents" and (problem := _documents_problem(shape["model_type"])):
         raise ConfigError([problem])
     spec = RunSpec(
-        phase=phase_name,
+        phase=name,
         model=shape if phase.rope_theta is None else with_rope_theta(shape, phase.rope_theta),
-        initial=initial,
+        initial=start.initial,
         corpora={name: manifest.corpora[name].fingerprint for name in sorted(mixture)},
         mixture=mixture,
         sequence_length=phase.sequence_length or question.sequence_length,
         global_batch=phase.global_batch,
         steps=phase.steps,
         schedule=pieces(phase),
-        learning_rate_before=before,
+        learning_rate_before=start.rate,
         optimizer=question.optimizer,
         precision=context.precision,
         seed=seed,

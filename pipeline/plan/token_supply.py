@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -88,13 +89,11 @@ def _available(corpus: PreparedCorpus, length: int) -> int:
 
 def largest_readers(runs: Sequence[PlannedRun], corpus: str, question: Question) -> list[PlannedRun]:
     """The run that reads most of a corpus, among those whose lengths one key sets; one for each key."""
-    largest: dict[str, PlannedRun] = {}
+    readers = defaultdict[str, list[PlannedRun]](list)
     for run in runs:
         if corpus in run.spec.mixture:
-            key = length_key(run, question)
-            most = largest.get(key)
-            largest[key] = run if most is None or demand_of(run, corpus) > demand_of(most, corpus) else most
-    return list(largest.values())
+            readers[length_key(run, question)].append(run)
+    return [max(of_key, key=lambda run: demand_of(run, corpus)) for of_key in readers.values()]
 
 
 def remedies(run: PlannedRun, corpus: str, available: int, question: Question) -> str:

@@ -17,12 +17,10 @@ from training.corpora.validation_choice import write_validation_set
 def choose_validation(question: Question, console: Console) -> None:
     """Write a validation set for every corpus into corpora.validation.
 
-    Raises:
-        ConfigError: no folder, no models, an impossible number; a line for each.
-        CorpusError: a corpus or a model cannot be used.
+    Raises ConfigError: no folder, no models, an impossible number; a line for each. CorpusError: a corpus or a model
+    cannot be used.
     """
-    settings = question.validation
-    problems = []
+    settings, problems = question.validation, []
     if settings.keep > settings.sample:
         problems.append(f"validation.keep: {settings.keep}; allowed: 1 to validation.sample, {settings.sample}")
     if question.corpora.validation is None:
@@ -49,12 +47,9 @@ def choose_validation(question: Question, console: Console) -> None:
 
 
 def model_directories(name: str) -> list[Path]:
-    """The directories of a model: a Hugging Face directory, a hub name, or a study, for which they are the last
-    weights of its pre-training runs.
+    """The directories of a model: a Hugging Face directory, a hub name, or of a study the last weights of pre-training.
 
-    Raises:
-        ConfigError: a study without finished pre-training.
-        SpecError: neither a folder nor a name on the hub.
+    Raises ConfigError: a study without finished pre-training. SpecError: neither a folder nor a name on the hub.
     """
     study = Study(Path(name))
     if not study.plan_file.exists():

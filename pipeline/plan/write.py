@@ -28,8 +28,7 @@ MOST = 8
 def write_plan(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     """Freeze the question and its runs in the study's folder; returns a line on what of the question before changes.
 
-    Raises:
-        StudyError: runs were imported into it.
+    Raises StudyError: runs were imported into it.
     """
     study = context.study
     if any(run.imported for run in context.plan):
@@ -118,17 +117,12 @@ def _is_of_question(context: Context, run: PlannedRun) -> bool:
 def planned_corpora(context: Context) -> Manifest:
     """The prepared corpora, which are those that the study was planned with.
 
-    Raises:
-        StudyError: they are others, so that no fit of the study predicts their losses; or they lie in another folder
-            than the one that the workers, which read study.yaml, will look in.
+    Raises StudyError: they are others, so that no fit of the study predicts their losses; or they lie in another folder
+    than the one that the workers, which read study.yaml, will look in.
     """
-    study, manifest = context.study, context.manifest
-    folder, planned = data_folder(context.question), Corpora.read(study).corpora
-    others = [
-        name
-        for name, corpus in manifest.corpora.items()
-        if name not in planned or planned[name].fingerprint != corpus.fingerprint
-    ]
+    study, manifest, folder = context.study, context.manifest, data_folder(context.question)
+    planned = {name: corpus.fingerprint for name, corpus in Corpora.read(study).corpora.items()}
+    others = [name for name, corpus in manifest.corpora.items() if planned.get(name) != corpus.fingerprint]
     if others:
         raise StudyError(
             f"{study.folder}: planned with other text or another tokenizer for {', '.join(others)} than {folder} has; "
@@ -153,7 +147,6 @@ def add_to_plan(study: Study, runs: list[PlannedRun]) -> list[PlannedRun]:
 
 
 def _keys(text: str) -> dict[Any, Any]:
-    """The keys in a study.yaml, with those of sections as section.key."""
     content: Any = OmegaConf.to_container(read_yaml(text))
     if not content or not isinstance(content, dict):
         raise ValueError("it holds no keys")

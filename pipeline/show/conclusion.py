@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.done import is_refitted
@@ -14,7 +13,7 @@ from pipeline.goals.ratio.confirm import CONFIRMED, NEAR, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, read_if_there
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, import_words
 from pipeline.study.number_format import domain_ratio_of, percent, quantity
@@ -285,12 +284,8 @@ class _Measured:
         inside = sum(row.inside for row in self.rows)
         if inside < len(self.rows):
             return f"{inside} of {len(self.rows)} measured losses are inside their 90% intervals."
-        held, row, tolerance = (
-            "All measured losses are inside their 90% intervals",
-            self.ends[self.general],
-            self.outcome.tolerance,
-        )
-        if tolerance is None:
+        held, row = "All measured losses are inside their 90% intervals", self.ends[self.general]
+        if (tolerance := self.outcome.tolerance) is None:
             return f"{held}, but they do not say where the loss on {self.outcome.corpus} is least."
         low, high = (f"{side / row.before - 1:+.2%}" for side in (row.low, row.high))
         wide = f"that of the loss on {row.corpus} is {low} to {high}, where {asked(tolerance)}"
@@ -308,7 +303,8 @@ class _Measured:
         outcome, tolerance = self.outcome, self.outcome.tolerance or 0.0
         assert outcome.loss_increase is not None
         increase, crossing = outcome.loss_increase.value, outcome.crossing
-        measured = f"the loss on {self.general} {_changed(increase)}, {asked(tolerance)}"
+        changed = f"{'rose' if increase >= 0 else 'fell'} by {abs(increase):.2%}"
+        measured = f"the loss on {self.general} {changed}, {asked(tolerance)}"
         most = increase if outcome.loss_increase.high is None else outcome.loss_increase.high
         if most <= tolerance and (self.answer.mixture or {})[self.domain] == 1.0:
             return "", measured  # No ratio is above it.
@@ -345,20 +341,13 @@ class _Measured:
         if outcome.verdict == NEARBY:
             return "", lower
         if outcome.verdict == CONFIRMED:
-            return "", f"{_listed(names, outcome)} cannot be told apart" if sum(outcome.among_best or []) > 1 else ""
+            best = [name for name, may_be in zip(names, outcome.among_best or []) if may_be]
+            return "", f"{' and '.join(best)} cannot be told apart" if len(best) > 1 else ""
         spread = max(place.measured for place in places) - min(place.measured for place in places)
         return "", f"{names[0]} to {names[-1]} differ by {spread:.4f} nats, no more than the noise"
-
-
-def _listed(names: Sequence[str], outcome: Outcome) -> str:
-    return " and ".join(name for name, may_be in zip(names, outcome.among_best or []) if may_be)
 
 
 def _is_far(row: ConfirmationRow) -> bool:
     """Whether a loss is twice as far from its prediction as the end of its interval."""
     room = row.high - row.predicted if row.measured > row.predicted else row.predicted - row.low
     return abs(row.measured - row.predicted) > 2 * room
-
-
-def _changed(increase: float) -> str:
-    return f"{'rose' if increase >= 0 else 'fell'} by {abs(increase):.2%}"

@@ -59,10 +59,8 @@ def position_lines(run: FollowedRun) -> Iterator[str]:
         if outside.iloc[-1]:
             since = table["step"][outside[::-1].cummin()].iloc[0]
             of_another |= bool(outside.all())
-            above = last["loss"] > last["high"]
-            by = last["loss"] / last["high" if above else "low"] - 1
-            side = "above" if above else "below"
-            at = f"by {abs(by):.2%} at step {last['step']:,.0f}"
+            side, end = ("above", "high") if last["loss"] > last["high"] else ("below", "low")
+            at = f"by {abs(last['loss'] / last[end] - 1):.2%} at step {last['step']:,.0f}"
             yield f"{corpus}: {side} its 90% interval from step {since:,} on, {at}: {strip}"
         else:
             yield f"{corpus}: {int((~outside).sum())} of {len(table)} losses inside, the last one too: {strip}"
@@ -79,9 +77,8 @@ def position_lines(run: FollowedRun) -> Iterator[str]:
                 "miss how this run goes on"
             )
     if of_another:
-        asked = (
-            f"{percent(run.domain_ratio)} {run.corpora[1]} and the peak {run.laws.question.target.peak_learning_rate:g}"
-        )
+        peak = run.laws.question.target.peak_learning_rate
+        asked = f"{percent(run.domain_ratio)} {run.corpora[1]} and the peak {peak:g}"
         yield (
             f"outside from the first loss on: perhaps another run than the one asked about, of {asked}; "
             "domain_ratio=, target.peak_learning_rate= and schedule@target.schedule= say how it is trained"

@@ -18,7 +18,6 @@ class Table:
     title: str
     """Heading; may be empty on a terminal."""
     columns: Sequence[str]
-    """Name of each column."""
     rows: Sequence[Sequence[Cell]]
     """Cells, as many as columns."""
     note: str = ""

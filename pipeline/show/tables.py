@@ -25,8 +25,6 @@ SPLITS = {
     "size-and-tokens": "size and tokens: a larger model, longer runs",
 }
 """What a split holds out of the fit."""
-
-
 _HELD = 1.05
 """So many times what runs use must their jobs hold to be worth a line."""
 EVERY_RATIO = "every ratio is within the tolerance"
@@ -110,15 +108,12 @@ def mean_errors_table(tested: pd.DataFrame) -> Table:
     """The mean error of each law on what it was not fitted to."""
     splits, rows = list(dict.fromkeys(tested["split"])), []
     for (corpus, law), own in tested.groupby(["corpus", "law"], sort=False):  # pyright: ignore[reportGeneralTypeIssues]
-        errors = {split: mean_error(rows) for split, rows in own.groupby("split")}
-        rows.append(
-            [str(corpus), str(law), *(error_percent(errors[split]) if split in errors else "" for split in splits)]
-        )
-    columns = ["corpus", "law", *(split.replace("-", " ") for split in splits)]
-    note = "; ".join(
-        f"{split.replace('-', ' ')}: {SPLITS[split].split(': ')[-1]} held out" for split in splits if split in SPLITS
-    )
-    return Table("mean relative error on points held out of the fit", columns, rows, note, left=2)
+        errors = {split: error_percent(mean_error(rows)) for split, rows in own.groupby("split")}
+        rows.append([str(corpus), str(law), *(errors.get(split, "") for split in splits)])
+    names = {split: split.replace("-", " ") for split in splits}
+    held = [f"{names[split]}: {SPLITS[split].split(': ')[-1]} held out" for split in splits if split in SPLITS]
+    title = "mean relative error on points held out of the fit"
+    return Table(title, ["corpus", "law", *names.values()], rows, "; ".join(held), left=2)
 
 
 def recommendation_table(content: Recommendation, question: Question, is_known: bool = True) -> Table:
@@ -170,24 +165,20 @@ def is_too_far(content: Recommendation) -> bool:
     return any(line.startswith("not known: ") for line in content.warnings)
 
 
-def answer_table(
-    title: str, content: Recommendation, measured: Sequence[ConfirmationRow], colours: Mapping[str, str], note: str = ""
-) -> Table:
-    """The losses that the answer predicts, and beside them those of confirmation runs at it, or also around it."""
-    by_place, rows = len({(row.model, row.domain_ratio) for row in measured}) > 1, []
+def answer_table(content: Recommendation, measured: Sequence[ConfirmationRow], colours: Mapping[str, str]) -> Table:
+    """The losses that the answer predicts, and beside them those of confirmation runs at it."""
+    rows = []
     for row in measured:
         loss = content.predicted[row.corpus]
-        place, predicted, ends = ([_place(measured, row)], row.predicted, row) if by_place else ([], loss.loss, loss)
-        expected = (f"{row.before:.4f}", f"{predicted:.4f}", _ends(ends))
+        expected = (f"{row.before:.4f}", f"{loss.loss:.4f}", _ends(loss))
         found = (f"{row.measured:.4f}", f"{row.relative_error:+.2%}", f"{row.measured / row.before - 1:+.2%}")
-        rows.append([(row.corpus, colours[row.corpus]), *place, *expected, *found, "yes" if row.inside else "no"])
+        rows.append([(row.corpus, colours[row.corpus]), *expected, *found, "yes" if row.inside else "no"])
     for corpus, loss in content.predicted.items() if not measured else ():
         known = ("not known", "") if is_too_far(content) else (f"{loss.loss:.4f}", _ends(loss))
-        expected = (f"{content.loss_before[corpus]:.4f}", *known)
-        rows.append([(corpus, colours[corpus]), *expected, "not yet", "", "", ""])
-    columns = ["loss on", *([_places(measured)] if by_place else []), "before", "predicted", "90% interval"]
-    columns += ["measured", "error", "measured change", "inside"]
-    return Table(title, columns, rows, note, page_only=2)
+        before = f"{content.loss_before[corpus]:.4f}"
+        rows.append([(corpus, colours[corpus]), before, *known, "not yet", "", "", ""])
+    columns = ["loss on", "before", "predicted", "90% interval", "measured", "error", "measured change", "inside"]
+    return Table(f"The answer, {content.target.model}", columns, rows, page_only=2)
 
 
 def confirmation_table(rows: Sequence[ConfirmationRow]) -> Table:

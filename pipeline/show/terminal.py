@@ -6,17 +6,11 @@ from rich.console import Console
 
 from pipeline.goals.goal import FitSummary, PlanNotes
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
+from pipeline.plan.validation_noise import windows_line
+from pipeline.show import tables
 from pipeline.show.conclusion import conclusion_of
 from pipeline.show.table import Table
-from pipeline.show.tables import (
-    EVERY_RATIO,
-    confirmation_table,
-    is_never_reached,
-    mean_errors_table,
-    recommendation_table,
-)
 from pipeline.show.weights_tables import comparison_items, notes, stages_table, weights_table
-from pipeline.show.window_noise import windows_line
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.context import Context
 
@@ -30,23 +24,19 @@ def shown(content: object, context: Context | None = None) -> list[Table | str]:
         case PlanNotes():
             return [*content.lines, *([stages_table(content.stages)] if content.stages else [])]
         case FitSummary():
-            return [*([] if content.held_out is None else [mean_errors_table(content.held_out)]), *content.notes]
+            return [*([] if content.held_out is None else [tables.mean_errors_table(content.held_out)]), *content.notes]
         case Recommendation() if context is not None:
             notes_of = [f"note: {line}" for line in content.warnings]
-            table = recommendation_table(content, context.question, conclusion_of(context).is_known)
-            return [table, *_of_windows(context), *notes_of]
+            table = tables.recommendation_table(content, context.question, conclusion_of(context).is_known)
+            return [table, *filter(None, [windows_line(context)]), *notes_of]
         case Confirmation() if context is not None:
-            table = confirmation_table(content.confirmations)
-            return [table, *_of_windows(context), content.outcome.sentence]
+            table = tables.confirmation_table(content.confirmations)
+            return [table, *filter(None, [windows_line(context)]), content.outcome.sentence]
         case WeightsRecommendation():
             return [weights_table(content), *(f"note: {line}" for line in notes(content))]
         case WeightsConfirmation():
             return comparison_items(content)
     raise TypeError(f"{type(content).__name__} has no picture")
-
-
-def _of_windows(context: Context) -> list[str]:
-    return [line for line in [windows_line(context)] if line]
 
 
 def answer_line(context: Context) -> str:
@@ -58,7 +48,7 @@ def answer_line(context: Context) -> str:
         return f"no domain ratio: {content.binding}"
     half = (content.high - content.low) / 2
     interval = f"90%: {content.low:.3f} to {content.high:.3f}, half-width {half:.3f}"
-    interval += f"; {EVERY_RATIO}" if is_never_reached(content) else ""
+    interval += f"; {tables.EVERY_RATIO}" if tables.is_never_reached(content) else ""
     return f"domain ratio {content.mixture[context.question.corpora.domain]:.3f} ({interval})"
 
 

@@ -47,11 +47,7 @@ class Artifact:
 
     @classmethod
     def read(cls, study: Study) -> Self:
-        """Read the file of a study.
-
-        Raises:
-            StudyError: it is missing, damaged or of another schema; one line with the key and the verb to run.
-        """
+        """Read the file of a study. Raises StudyError: missing, damaged or of another schema, with the verb to run."""
         path = cls.path(study)
         try:
             return read_record(path, cls, cls.SCHEMA)
@@ -169,7 +165,6 @@ class RecommendedRun:
     D: Number
     """Tokens of the continual phase, billions."""
     steps: Steps
-    """Steps of the continual phase."""
 
 
 @dataclass(frozen=True)

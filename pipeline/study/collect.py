@@ -1,5 +1,6 @@
 """Points of all runs in one table: the spec of each run joined to its validation losses."""
 
+import contextlib
 import io
 import math
 import shlex
@@ -66,8 +67,7 @@ study of such a model fits one number for it."""
 def collect(study: Study, general: str) -> pd.DataFrame:
     """Read the points of every planned run that has some and write points.parquet.
 
-    Raises:
-        StudyError: no plan, no points at all, a damaged line in a points file, or a finished run that lost points.
+    Raises StudyError: no plan, no points at all, a damaged line in a points file, or a finished run that lost points.
     """
     table = measured_points(study, study.read_plan(), general)
     _write(table, study.folder / "points.parquet")
@@ -81,13 +81,15 @@ def measured_points(study: Study, plan: list[PlannedRun], general: str) -> pd.Da
     refuse_lost_points(study, plan, points["run"].value_counts().to_dict())
     if points.empty:
         raise StudyError(f"{study.folder}: no points yet; run cptlaw train {study.word} first")
-    table = with_specs(points, plan, general)
+    table, tokens_per_byte = with_specs(points, plan, general), dict[str, float]()
+    with contextlib.suppress(StudyError):  # A study planned without its corpora does not know them.
+        tokens_per_byte = Corpora.read(study).tokens_per_byte
     table["study"] = study.folder.name
-    table["bits_per_byte"] = table["loss"] / math.log(2) * table["corpus"].map(_tokens_per_byte(study))
+    table["bits_per_byte"] = table["loss"] / math.log(2) * table["corpus"].map(tokens_per_byte)
+    optional = ["variant"] if table["variant"].any() else []
+    optional += ["mixture_phase", "r_first", "s1_first"] if "mixture_phase" in table else []
     mixtures = sorted(column for column in map(str, table.columns) if column.startswith(("mixture.", "tokens.")))
-    variant = ["variant"] if table["variant"].any() else []
-    phase = ["mixture_phase", "r_first", "s1_first"] if "mixture_phase" in table else []
-    return table[[*COLUMNS, *POWERS, *variant, *phase, *mixtures]]
+    return table[[*COLUMNS, *POWERS, *optional, *mixtures]]
 
 
 def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str) -> pd.DataFrame:
@@ -100,12 +102,14 @@ def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str) -> pd
     behind = {run.name: _behind(run, by_hash) for run in plan if run.spec.initial.moments}
     table["step"] += table["run"].map({name: steps for name, (steps, _) in behind.items()}).fillna(0).astype(int)
     table["tokens"] += table["run"].map({name: tokens for name, (_, tokens) in behind.items()}).fillna(0).astype(int)
-    if any(run.spec.phases for run in plan):
+    changes = {run.name: run.spec.phases[0].first_sequence // run.spec.global_batch for run in plan if run.spec.phases}
+    if changes:
         table = _with_phases(table, plan, general)
     table = with_areas(table, rates := schedules(plan), DECAY)
     table["s2_square"] = with_areas(table, rates, POWERS_DECAY)["s2_square"]
-    if "mixture_phase" in table:
-        table["s1_first"] = _area_of_the_first_mixture(table, plan, rates)
+    if changes:
+        at_change = {name: float(np.sum(rates[name].rates[:step])) for name, step in changes.items()}
+        table["s1_first"] = np.where(table["mixture_phase"] > 1, table["run"].map(at_change), table["s1"])
     before = table[table["step"] == 0].drop_duplicates(["run", "corpus"]).set_index(["run", "corpus"])["loss"]
     firsts = {name: trunk.name for name, trunk in trunks.items()}
     keys = pd.MultiIndex.from_arrays([table["run"].map(firsts), table["corpus"]])
@@ -141,9 +145,7 @@ def points_of(path: Path) -> pd.DataFrame:
 def read_parquet(path: Path, text: Sequence[str]) -> tuple[pd.DataFrame, dict[bytes, bytes]]:
     """A table that this program wrote, and its metadata; columns of the names in `text` hold text, others numbers.
 
-    Raises:
-        FileNotFoundError: no such file.
-        FileError: not a parquet table, damaged, or with a column of another type.
+    Raises FileNotFoundError, and FileError: not a parquet table, damaged, or with a column of another type.
     """
     data = read_file(path)
     try:
@@ -210,13 +212,6 @@ def schedules(plan: Sequence[PlannedRun]) -> dict[Hashable, Schedule]:
         is_pretraining = run.spec.phase == "pretrain"
         by_run[run.name] = Schedule(in_phase(run), trunk.spec.learning_rate_before, pretrain, is_pretraining)
     return by_run
-
-
-def _tokens_per_byte(study: Study) -> dict[str, float]:
-    try:
-        return Corpora.read(study).tokens_per_byte
-    except StudyError:
-        return {}
 
 
 def _trunk(run: PlannedRun, by_hash: Mapping[str, PlannedRun]) -> PlannedRun:
@@ -352,13 +347,6 @@ def _with_phases(table: pd.DataFrame, plan: list[PlannedRun], general: str) -> p
             for corpus, ratio in ratios.items():
                 columns[f"mixture.{corpus}"][later] = ratio
     return table.assign(**columns)
-
-
-def _area_of_the_first_mixture(table: pd.DataFrame, plan: list[PlannedRun], rates: Mapping[Hashable, Schedule]):
-    """S1 (n,) of each point's run up to the end of its first mixture, or to the point, if that is earlier."""
-    changed = {run.name: run.spec.phases[0].first_sequence // run.spec.global_batch for run in plan if run.spec.phases}
-    at_change = {name: float(np.sum(rates[name].rates[:step])) for name, step in changed.items()}
-    return np.where(table["mixture_phase"] > 1, table["run"].map(at_change), table["s1"])
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:

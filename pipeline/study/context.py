@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
@@ -151,11 +152,7 @@ class Context:
 
     @cached_property
     def tested(self) -> pd.DataFrame:
-        """Predictions of held-out points by the laws of the question, as `fits.back_test` gives them.
-
-        Raises:
-            StudyError: there are none, or they are of other laws than the fits.
-        """
+        """`fits.back_test` by the laws of the question. Raises StudyError: there is none, or of other laws."""
         tested = read_back_test(self.study)
         laws = [*tested["law"].unique()]
         of_others = [law for law in self.fits[self.corpora[0]] if law not in laws]
@@ -175,10 +172,9 @@ class Context:
         They would take a difference between peaks for one between mixtures. None where the runs for the fit of each
         model have one peak, to 1%, or where no law that was fitted reads learning rates.
         """
-        peaks: dict[str, list[float]] = {}
-        for run in self.plan:
-            if run.role == "fit":
-                peaks.setdefault(run.model, []).append(run.peak)
+        peaks = defaultdict[str, list[float]](list)
+        for run in (run for run in self.plan if run.role == "fit"):
+            peaks[run.model].append(run.peak)
         fitted = self.fits[self.corpora[0]]
         blind = [law for law in fitted if not {*AREAS} & {*LAWS[law].columns}]
         several = any(max(of_model) > 1.01 * min(of_model) for of_model in peaks.values())

@@ -28,14 +28,15 @@ LEAST_REPLAY = 0.05
 """Ratio of general from which on runs count: at 0 the same runs differed by up to 2.3%, and a toy's by 6%."""
 SAME = 2e-3
 """Relative difference of two losses before CPT up to which model and validation text are taken for the same."""
+_FIRST = {"variant": "", "mixture_phase": 1}
+"""Optional column of points -> what a point of a run of one mixture, and of no variant, has in it."""
 _ALLOWED = "allowed: studies of the same base model, tokens per step and validation text on general"
 
 
 def with_earlier(points: pd.DataFrame, question: Question) -> pd.DataFrame:
     """A study's points, and as points for the fit those on general of the studies of `general_from`.
 
-    Raises:
-        StudyError: one of them is of another model, batch or validation text, has no points, or adds none.
+    Raises StudyError: one of them is of another model, batch or validation text, has no points, or adds none.
     """
     found = [points]
     for folder, theirs, study in _earlier(question):
@@ -44,7 +45,7 @@ def with_earlier(points: pd.DataFrame, question: Question) -> pd.DataFrame:
         rows = rows[(rows["model"] == theirs.model.name) & (rows["corpus"] == theirs.corpora.general)]
         rows = rows[(rows["phase"] == "continual") & (rows["step"] > 0) & (rows["r"] > LEAST_REPLAY - 1e-9)]
         rows = rows[rows["run"].isin(names) & ~rows["run"].isin(pd.concat(found)["run"])]
-        for column, first in (("variant", ""), ("mixture_phase", 1)):
+        for column, first in _FIRST.items():
             rows = rows[rows[column] == first].drop(columns=column) if column in rows else rows
         if rows.empty:
             least = f"no run on {LEAST_REPLAY:.0%} or more {theirs.corpora.general} that is not counted already"
@@ -52,8 +53,7 @@ def with_earlier(points: pd.DataFrame, question: Question) -> pd.DataFrame:
         own = points[(points["model"] == question.model.name) & (points["corpus"] == question.corpora.general)]
         if len(own) and (difference := _difference(own, rows, question.tokens_per_step())):
             raise StudyError(f"general_from: {folder}: {difference}; {_ALLOWED}")
-        columns = {"variant": "", "mixture_phase": 1}
-        of_first = {name: value for name, value in columns.items() if name in points}
+        of_first = {name: value for name, value in _FIRST.items() if name in points}
         found.append(rows.assign(role="fit", model=question.model.name, corpus=question.corpora.general, **of_first))
     return pd.concat(found, ignore_index=True) if len(found) > 1 else points
 

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -42,15 +43,12 @@ def fit_all(
     """Fit each law to each corpus and write fits/<corpus>-<law>.json; what was made of other points is removed.
 
     The runs may be of one size, or fewer than a law has parameters: the prior decides the rest. A law that cannot be
-    fitted to both corpora is left out, with a line that says why. Returns corpus -> law -> fit.
-
-    Raises:
-        StudyError: no law can be fitted to both corpora; one line for each law and corpus that cannot.
+    fitted to both corpora is left out, with a line that says why. Returns corpus -> law -> fit. Raises StudyError: no
+    law can be fitted to both corpora; one line for each law and corpus that cannot.
     """
     corpora = (question.corpora.general, question.corpora.domain)
     fits: dict[str, dict[str, Fit]] = {corpus: {} for corpus in corpora}
-    problems: dict[str, list[str]] = {}
-    warned: dict[str, list[str]] = {}
+    problems, warned = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
 
     def fit_one(corpora_and_law: tuple[tuple[str, ...], str]) -> list[tuple[str, str, str]]:
         """Corpus, law, and its fit as JSON, which goes between processes as laws do not; or why there is none."""
@@ -71,7 +69,7 @@ def fit_all(
 
     def keep(corpus: str, name: str, text: str) -> None:
         if not text.startswith("{"):
-            problems.setdefault(name, []).append(text)
+            problems[name].append(text)
             return
         unseen = BETWEEN_DOMAINS if question.general_from and corpus == question.corpora.general else 0.0
         fitted = fits[corpus][name] = dataclasses.replace(Fit.from_json(text), unseen=unseen)
@@ -83,7 +81,7 @@ def fit_all(
         read = ", ".join(filter(None, (counted, left_out(points, corpus, question, name))))
         log(f"{name} on {corpus}: {quality}, {read}")
         for warning in fitted.warnings:
-            warned.setdefault(warning, []).append(f"{name} on {corpus}")
+            warned[warning].append(f"{name} on {corpus}")
 
     over_cores(fit_one, fitted_together(question, corpora), each=lambda results: [keep(*one) for one in results])
     if problems.keys() >= question.law.keys():
@@ -146,11 +144,7 @@ def held_out_file(study: Study) -> Path:
 
 
 def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
-    """The fits on disk, corpus -> law -> fit, of the laws that are fitted to both corpora.
-
-    Raises:
-        StudyError: there is none, or one is of another schema.
-    """
+    """Corpus -> law -> fit, of laws that are fitted to both corpora. Raises StudyError: none, or of another schema."""
     corpora = (question.corpora.general, question.corpora.domain)
     fits: dict[str, dict[str, Fit]] = {corpus: {} for corpus in corpora}
     for name in question.law:
@@ -270,14 +264,12 @@ def horizon_weights(
     fits: Mapping[str, Mapping[str, Fit]], tested: pd.DataFrame, N: float, D: float
 ) -> dict[str, dict[str, float]]:
     """Corpus -> law -> its weight in the average that answers for a run of N and D, billions, by its own horizon."""
-    # That of the law whose points reach farthest: another may leave out runs of a small ratio.
-    spreads = {
-        corpus: min((fitted.spread for fitted in of_law.values()), key=lambda spread: spread.horizon(N, D))
-        for corpus, of_law in fits.items()
-    }
-    return {
-        corpus: weights(tested, corpus, spread.kind(N, D), spread.horizon(N, D)) for corpus, spread in spreads.items()
-    }
+    by_corpus = {}
+    for corpus, of_law in fits.items():
+        # That of the law whose points reach farthest: another may leave out runs of a small ratio.
+        spread = min((fitted.spread for fitted in of_law.values()), key=lambda spread: spread.horizon(N, D))
+        by_corpus[corpus] = weights(tested, corpus, spread.kind(N, D), spread.horizon(N, D))
+    return by_corpus
 
 
 def with_average(

@@ -23,8 +23,6 @@ from training.spec import RunSpec, SpecError
 SCHEMA = 1
 IMPORTED = "imported"
 """In place of the fingerprints of corpora and weights that are elsewhere, and of their paths."""
-
-
 KEPT = r"law=|law\.|goal=|goal\.|bootstrap=|confirm\.|design\.|large\.|(schedule@)?target\.|general_from="
 """How an override of fit, recommend or confirm begins that later commands about the study need too."""
 

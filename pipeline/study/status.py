@@ -141,8 +141,7 @@ def _tail(path: Path, count: int) -> list[dict]:
 def refuse_lost_points(study: Study, plan: Sequence[PlannedRun], present: Mapping[Hashable, int]) -> None:
     """Check that finished runs have as many points now (`present`, run -> count) as they ended with.
 
-    Raises:
-        StudyError: a run has lost points, or its DONE is damaged; one line with the first of them.
+    Raises StudyError: a run has lost points, or its DONE is damaged; one line with the first of them.
     """
     lines = []
     for run in plan:
@@ -165,16 +164,13 @@ def refuse_lost_points(study: Study, plan: Sequence[PlannedRun], present: Mappin
 def ended_points(study: Study, plan: Sequence[PlannedRun]) -> dict[str, int]:
     """Run -> number of its points, of the runs of the plan that are done."""
     ended = {}
-    for run in plan:
-        folder = study.runs / run.name
-        if not (folder / "DONE").exists():
-            continue
+    for folder in (folder for run in plan if ((folder := study.runs / run.name) / "DONE").exists()):
+        recorded, points = None, folder / "points.jsonl"
         with contextlib.suppress(ValueError):
-            if (recorded := _recorded(folder / "DONE")) is not None:
-                ended[run.name] = recorded
-                continue
-        points = folder / "points.jsonl"
-        ended[run.name] = read_file(points).count(b"\n") if points.exists() else 0
+            recorded = _recorded(folder / "DONE")
+        if recorded is None:
+            recorded = read_file(points).count(b"\n") if points.exists() else 0
+        ended[folder.name] = recorded
     return ended
 
 

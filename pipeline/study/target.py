@@ -26,13 +26,11 @@ class Target:
     """The run that the answer is for."""
 
     model: str
-    """Name of the model."""
     N: float
     """Its non-embedding parameters, billions."""
     D: float
     """Tokens of the continual phase, billions."""
     steps: int
-    """Steps of the continual phase."""
     rate_before: float
     """Last learning rate before it."""
     before: dict[str, float]
@@ -61,12 +59,8 @@ class Target:
     def along(self, corpus: str, fit: Fit | LawAverage, steps: Sequence[int]) -> pd.DataFrame:
         """The same after some steps of the run, a row a step."""
         if isinstance(fit, LawAverage):
-            parts = [
-                (law, str(name), column)
-                for law, one in fit.fits.items()
-                for name, column in self.along(corpus, one, steps).items()
-            ]
-            return pd.DataFrame({own_column(law, name): column for law, name, column in parts})
+            tables = {law: self.along(corpus, one, steps) for law, one in fit.fits.items()}
+            return pd.DataFrame({own_column(law, str(name)): of[name] for law, of in tables.items() for name in of})
         schedule = Schedule(self.rates, self.rate_before, self.pretrain)
         at = pd.DataFrame({"run": self.model, "step": [*steps]})
         at = with_areas(at, {self.model: schedule}, fit.decay, LAWS[fit.law].s2.rate_power)
@@ -104,10 +98,8 @@ def ends_of_pretraining(points: pd.DataFrame) -> pd.DataFrame:
 def find_target(question: Question, points: pd.DataFrame, model: str | None = None) -> Target:
     """A model's facts, from the measured points before its continual phase, and the length of a confirmation run.
 
-    The points are those of the domain that is asked about; without a name the model is `question.model`.
-
-    Raises:
-        StudyError: they were not measured.
+    The points are those of the domain that is asked about; without a name the model is `question.model`. Raises
+    StudyError: they were not measured.
     """
     name = model or question.model.name
     of_model = points[points["model"] == name]
@@ -124,18 +116,13 @@ def find_target(question: Question, points: pd.DataFrame, model: str | None = No
         rate, rates = 0.0, None
     losses = dict(zip(before["corpus"], before["loss"]))
     if lacking := [corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses]:
-        problem = f"{name}: no loss on {', '.join(lacking)} before the continual phase"
-        known = ", ".join(points["model"].unique())
-        imported = f"give model.name= of a model that was imported: {known}"
-        raise StudyError(
-            f"{problem}; {imported if question.model.path == IMPORTED else 'train its pre-training, then collect'}"
-        )
-    steps = question.target.steps
+        remedy = "train its pre-training, then collect"
+        if question.model.path == IMPORTED:
+            remedy = f"give model.name= of a model that was imported: {', '.join(points['model'].unique())}"
+        raise StudyError(f"{name}: no loss on {', '.join(lacking)} before the continual phase; {remedy}")
     n, s1_pretrain = (float(before[column].iloc[0]) for column in ("N", "s1_pretrain"))
-    step = question.tokens_per_step()
-    return Target(
-        name, n, steps * step / 1e9, steps, rate, losses, rho, s1_pretrain, question.target_phase, step, rates
-    )  # fmt: skip
+    steps, step, phase = question.target.steps, question.tokens_per_step(), question.target_phase
+    return Target(name, n, steps * step / 1e9, steps, rate, losses, rho, s1_pretrain, phase, step, rates)
 
 
 def other_batch(plan: Sequence[PlannedRun], tokens_per_step: int) -> str:

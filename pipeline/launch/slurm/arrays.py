@@ -11,13 +11,9 @@ Send = Callable[[str, dict[str, int], str], str]
 
 
 def submit_runs(
-    plan: Sequence[PlannedRun],
-    states: dict[str, str],
-    tasks: dict[str, Task],
-    size_limit: int,
-    send: Send,
+    plan: Sequence[PlannedRun], states: dict[str, str], tasks: dict[str, Task], size_limit: int, send: Send,
     runs_per_task: int = 1,
-) -> list[PlannedRun]:
+) -> list[PlannedRun]:  # fmt: skip
     """Submit the open runs in arrays, parents first.
 
     `states` are by hash done, failed or open. `tasks` are those of queued and running runs; the submitted are added.
@@ -25,11 +21,14 @@ def submit_runs(
     Returns the runs that cannot be trained because they, or a run that they start from, have failed.
     """
     blocked: dict[str, PlannedRun] = {}
-    for stage in _stages(plan):
+    left = {run.spec.hash: run for run in plan}
+    # In stages, each of runs that start from no run of the later ones.
+    while stage := [run for run in left.values() if run.after not in left]:
         free: list[str] = []
         children: dict[str, Task] = {}
         for run in stage:
             name, parent = run.spec.hash, run.after
+            del left[name]
             if states[name] == "done" or name in tasks:
                 continue
             if states[name] == "failed" or parent in blocked:
@@ -68,15 +67,6 @@ def ranges(indices: Iterable[int]) -> str:
         else:
             parts.append([index])
     return ",".join("-".join(map(str, part)) for part in parts)
-
-
-def _stages(plan: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
-    """The runs in stages, each of those that start from no run of the later ones."""
-    left = {run.spec.hash: run for run in plan}
-    while stage := [run for run in left.values() if run.after not in left]:
-        yield stage
-        for run in stage:
-            del left[run.spec.hash]
 
 
 def _behind(parents: dict[str, Task], size_limit: int, runs_per_task: int) -> Iterator[tuple[dict[str, int], str]]:

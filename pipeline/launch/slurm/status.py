@@ -72,17 +72,14 @@ def with_job_states(context: Context, rows: list[RunStatus]) -> tuple[list[RunSt
         counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
         lines = [f"waiting: {counts}"] if counts else []
     for job in closing:
-        state = state_of(job)
-        if state is None or state.state != "COMPLETED":
+        if (state := state_of(job)) is None or state.state != "COMPLETED":
             lines.append(f"{job.kind}: {_line(job, 0, state)}")
-    lines += [
-        _preparation_line(job, [state_of(job, index) for index in job.tasks.values() or (0,)]) for job in preparing
-    ]
+    for job in preparing:
+        lines.append(_preparation_line(job, [state_of(job, index) for index in job.tasks.values() or (0,)]))
     return detailed, lines
 
 
 def _preparation_line(job: Job, states: Sequence[JobState | None]) -> str:
-    """How far the tasks of a job of cptlaw prepare are."""
     counts = Counter(_word(state) for state in states)
     many = [f"{count:,} {word}" for word, count in counts.items()] if job.tasks else [*counts]
     line = f"prepare, {job.kind}: job {job.number}: {', '.join(many)}"

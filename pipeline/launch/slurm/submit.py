@@ -120,9 +120,8 @@ def _send_all(context: Context, plan: Sequence[PlannedRun], submission: Submissi
         return []
     # One that waits for fewer runs than are queued now would start too early. One that runs goes on before.
     submission.cancel(waiting)
-    submission.send(
-        "continue", {}, dependency(tasks.values(), [job.number or "" for job in behind if job not in waiting])
-    )
+    running = [job.number or "" for job in behind if job not in waiting]
+    submission.send("continue", {}, dependency(tasks.values(), running))
     return []
 
 

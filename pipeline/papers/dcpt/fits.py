@@ -93,11 +93,9 @@ def cross_domain(study: DomainPoints, split: str) -> pd.DataFrame:
     jobs = list(product(REPRESENTATIONS, CORPORA))
     points = {corpus: every_domain(study, corpus) for corpus in CORPORA}
     results = over_cores(lambda job: score_form(points[job[1]], REPRESENTATIONS[job[0]], split), jobs)
-    table = score_table(jobs, results, ("representation", "corpus"))
     k2 = ", ".join(f"{domain} {learnability(study, domain)['k2']:.3f}" for domain in study.domains)
     note = f"k2, nats per token, of each domain: {k2}. General is fitted with its domain's K."
-    table.attrs["note"] = f"{note} {table.attrs['note']}".strip()
-    return table
+    return score_table(jobs, results, ("representation", "corpus"), note)
 
 
 def learnability(study: DomainPoints, domain: str) -> dict[str, float]:
@@ -116,9 +114,8 @@ def learnability(study: DomainPoints, domain: str) -> dict[str, float]:
 
 def every_domain(study: DomainPoints, corpus: str) -> pd.DataFrame:
     """The points of all domains on a corpus, G or D, with the columns domain, k1, k2 and k3."""
-    parts = [
-        study.fitted(domain, corpus).assign(domain=domain, **learnability(study, domain)) for domain in study.domains
-    ]
+    known = {domain: learnability(study, domain) for domain in study.domains}
+    parts = [study.fitted(domain, corpus).assign(domain=domain, **k) for domain, k in known.items()]
     points = pd.concat(parts, ignore_index=True)
     # A run on general text alone belongs to every domain, each with its own K.
     return points.assign(run=points["run"] + " " + points["domain"])
@@ -132,11 +129,9 @@ def without_ratio(study: DomainPoints) -> pd.DataFrame:
     domain = "code" if "code" in study.domains else study.domains[0]
     points = {corpus: at_ratio(study.fitted(domain, corpus), 0.5) for corpus in CORPORA}
     jobs = list(product(("openai", "chinchilla"), CORPORA))
-    table = score_table(jobs, [score_form(points[corpus], law, "all") for law, corpus in jobs], ("law", "corpus"))
     ratios = {f"{ratio:g}" for own in points.values() for ratio in own["r"]}
     note = f"Domain {domain}, ratio {', '.join(sorted(ratios))} of the corpus that is predicted."
-    table.attrs["note"] = f"{note} {table.attrs['note']}".strip()
-    return table
+    return score_table(jobs, [score_form(points[corpus], law, "all") for law, corpus in jobs], ("law", "corpus"), note)
 
 
 def sampling(study: DomainPoints) -> pd.DataFrame:
@@ -162,11 +157,9 @@ def sampling(study: DomainPoints) -> pd.DataFrame:
             results.append(scores(points["loss"].to_numpy(float), fitted.predict(points)))
         except PointsError as reason:
             results.append(str(reason))
-    table = score_table(jobs, results, ("method", "corpus"))
     points = ", ".join(f"{method} {count}" for method, count in counts.items())
     note = f"{domain}, N = {size * 1e3:.3g} million; evaluations of a run: {points}. Judged on M1's points."
-    table.attrs["note"] = f"{note} {table.attrs['note']}".strip()
-    return table
+    return score_table(jobs, results, ("method", "corpus"), note)
 
 
 def _densest(study: DomainPoints) -> tuple[str, float, int]:
@@ -190,7 +183,7 @@ def _of_split(number: int, split: str) -> dict[int, Table]:
     (name, title), form = SPLITS[split], "parameterization"
     mean = partial(over_domains, split=split)
     rows: list[tuple[int, str, str, Make, tuple[str, ...]]] = [(number, "mean over domains", name, mean, (form,))]
-    for place, (metric, label) in enumerate({"huber": "Huber loss", "r2": "R2"}.items(), start=12 + 2 * number):
+    for place, metric, label in ((12 + 2 * number, "huber", "Huber loss"), (13 + 2 * number, "r2", "R2")):
         make = partial(one_metric, split=split, metric=metric)
         rows.append((place, f"{label} by domain", f"{name}_{metric}_by_domain", make, (form, "domain")))
     return {place: _table(place, f"{title}, {of}", file, make, keys) for place, of, file, make, keys in rows}

@@ -1,6 +1,6 @@
 """The input of the D-CPT paper's tables: a study's continual points, by domain and corpus."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +64,6 @@ def read_domain_points(source: PaperStudy) -> DomainPoints:
 
 
 def _summary(source: PaperStudy) -> str:
-    """How many points there are, and which were fitted."""
     points, settings = source.points, source.question.tables
     return (
         f"{len(points):,} points of {points['run'].nunique()} runs. Fitted: points from step {settings.from_step} on, "
@@ -98,10 +97,13 @@ def mean_scores(held_out: pd.DataFrame) -> Scores:
     return {metric: float(np.mean([fold[metric] for fold in folds])) for metric in METRICS}
 
 
-def score_table(jobs: Sequence[tuple], results: Sequence[Scores | str], names: Sequence[str]) -> pd.DataFrame:
+def score_table(
+    jobs: Sequence[tuple], results: Iterable[Scores | str], names: Sequence[str], note: str = ""
+) -> pd.DataFrame:
     """A row per job and metric: the parts of the job under their names, metric, value.
 
-    A result is the scores of a job, or why it has none, which attrs["note"] lists; PointsError where none has scores.
+    A result is the scores of a job, or why it has none, which attrs["note"] lists behind the given note; PointsError
+    where none has scores.
     """
     rows, errors = [], {}
     for job, result in zip(jobs, results, strict=True):
@@ -112,5 +114,6 @@ def score_table(jobs: Sequence[tuple], results: Sequence[Scores | str], names: S
     if not rows:
         raise PointsError(next(iter(errors)))
     table = pd.DataFrame(rows, columns=[*names, "metric", "value"])
-    table.attrs["note"] = " ".join(f"No number for {', '.join(cells)}: {error}." for error, cells in errors.items())
+    lacking = [f"No number for {', '.join(cells)}: {error}." for error, cells in errors.items()]
+    table.attrs["note"] = " ".join(filter(None, [note, *lacking]))
     return table

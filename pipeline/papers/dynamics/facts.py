@@ -243,15 +243,7 @@ def _judge_pairs(pairs: Iterable[bool | None], claim: str) -> tuple[str, str]:
     return (IN_ORDER if sum(right) >= MOST * len(right) else NOT_HERE), why
 
 
-judge_potentials = partial(
-    _judge_sides,
-    by="potential",
-    within=["setting", "model"],
-    claims=[("D_cpt", -1, "more potential, lower loss on D_cpt")],
-)
-judge_peaks = partial(
-    _judge_sides,
-    by="peak",
-    within=["model"],
-    claims=[("D_cpt", -1, "a higher peak, less loss on D_cpt"), ("D_pt", 1, "a higher peak, more loss on D_pt")],
-)
+_OF_POTENTIAL = [("D_cpt", -1, "more potential, lower loss on D_cpt")]
+_OF_PEAK = [("D_cpt", -1, "a higher peak, less loss on D_cpt"), ("D_pt", 1, "a higher peak, more loss on D_pt")]
+judge_potentials = partial(_judge_sides, by="potential", within=["setting", "model"], claims=_OF_POTENTIAL)
+judge_peaks = partial(_judge_sides, by="peak", within=["model"], claims=_OF_PEAK)

@@ -56,9 +56,7 @@ def formats(study: ScheduleStudy) -> pd.DataFrame:
     """Eq. 4, 9 and 10 of the largest model, on the new corpus alone: format, corpus, metric, value (table 2)."""
     model, jobs = study.models[-1], list(product(FORMATS, CORPORA))
     results = fits(study, [FitRequest(FORMATS[name], corpus, model, 1.0) for name, corpus in jobs])
-    table = score_table(jobs, list(map(_scores, results)), ("format", "corpus"))
-    table.attrs["note"] = f"{model}; lambda is fitted. {table.attrs['note']}".strip()
-    return table
+    return score_table(jobs, map(_scores, results), ("format", "corpus"), f"{model}; lambda is fitted.")
 
 
 def judge_formats(cells: pd.DataFrame) -> tuple[str, str]:
@@ -81,12 +79,10 @@ def curves(study: ScheduleStudy) -> pd.DataFrame:
     jobs = list(product([*laws, ("eq. 7", "dynamics-size", None, None)], CORPORA))
     results = fits(study, [FitRequest(law, corpus, model, 1.0, decay) for (_, law, model, decay), corpus in jobs])
     cells = [(name, model or "all", corpus) for (name, _, model, _), corpus in jobs]
-    table = score_table(cells, list(map(_scores, results)), ("law", "model", "corpus"))
     fitted_4 = {at: fit for at, fit in zip(cells, results) if isinstance(fit, Fit) and at[0] == "eq. 4"}
     decays = ", ".join(f"{model} {corpus} {fit.decay:.3g}" for (_, model, corpus), fit in fitted_4.items())
-    note = f"lambda of eq. 4, fitted: {decays}. {_FIXED}: as the paper has it. {table.attrs['note']}"
-    table.attrs["note"] = note.strip()
-    return table
+    note = f"lambda of eq. 4, fitted: {decays}. {_FIXED}: as the paper has it."
+    return score_table(cells, map(_scores, results), ("law", "model", "corpus"), note)
 
 
 def replay_ratios(study: ScheduleStudy) -> pd.DataFrame:
@@ -95,7 +91,7 @@ def replay_ratios(study: ScheduleStudy) -> pd.DataFrame:
     jobs = list(product(ratios, study.models, CORPORA))
     results = fits(study, [FitRequest("dynamics", corpus, model, ratio) for ratio, model, corpus in jobs])
     cells = [("eq. 4", f"{1 - ratio:.0%}", model, corpus) for ratio, model, corpus in jobs]
-    return score_table(cells, list(map(_scores, results)), ("law", "replay", "model", "corpus"))
+    return score_table(cells, map(_scores, results), ("law", "replay", "model", "corpus"))
 
 
 def judge_curves(cells: pd.DataFrame) -> tuple[str, str]:

@@ -13,33 +13,22 @@ from pipeline.papers.table import Table
 
 READINGS = {"dynamics": READING, "open-model": replace(READING, experiment="dynamics-open")}
 """Name -> input; the second is the same of a model that somebody else pre-trained."""
+Make = Callable[[ScheduleStudy], pd.DataFrame]
 Judge = Callable[[pd.DataFrame], tuple[str, str]]
 
 
-def _table(
-    make: Callable[[ScheduleStudy], pd.DataFrame],
-    judge: Judge,
-    title: str,
-    keys: str,
-    across: str = "corpus metric",
-    **more: Any,
-) -> Table:
+def _table(make: Make, judge: Judge, title: str, keys: str, across: str = "corpus metric", **more: Any) -> Table:
     """A table with a rule of its own; `keys` and `across` are words."""
     columns = {"keys": tuple(keys.split()), "across": tuple(across.split())}
     return Table(title, make=make, judge=judge, **{"file": "", "reads": "dynamics", **columns, **more})
 
 
 _OVERLAP: dict[str, Judge] = {key: partial(facts.judge_overlap, key=key) for key in ("transfer", "model")}
-_TWO = "dynamics_table02_format_variants.csv"
-_NINETEEN = {
-    "file": "dynamics_fig19_eq8_coefficients.csv",
-    "prints": fits.printed_coefficients,
-    "columns": ("equation", "coefficient", "value"),
-}
 _FITTED = "law model corpus metric"
 TABLES = {
     "dynamics-2": _table(
-        fits.formats, fits.judge_formats, "Other formats of the annealing term", "format corpus metric", file=_TWO),
+        fits.formats, fits.judge_formats, "Other formats of the annealing term", "format corpus metric",
+        file="dynamics_table02_format_variants.csv"),
     "dynamics-figure-2": _table(
         facts.shifts, _OVERLAP["transfer"], "The shift from several points of pre-training",
         "model replay transfer corpus", "corpus"),
@@ -69,7 +58,8 @@ TABLES = {
     "dynamics-figure-18": _table(
         fits.open_model, fits.judge_open_model, "A model whose past is not known", _FITTED, reads="open-model"),
     "dynamics-figure-19": _table(
-        fits.coefficients, fits.judge_coefficients, "One law for all replay ratios",
-        "coefficient corpus", "corpus", **_NINETEEN),
+        fits.coefficients, fits.judge_coefficients, "One law for all replay ratios", "coefficient corpus", "corpus",
+        file="dynamics_fig19_eq8_coefficients.csv", prints=fits.printed_coefficients,
+        columns=("equation", "coefficient", "value")),
 }  # fmt: skip
 """Name -> table."""

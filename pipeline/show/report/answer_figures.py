@@ -52,9 +52,9 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     keys[0] = keys[0]._replace(mark="line")
     keys.append(Key(f"tolerance, {tolerance:+.3g}%", GREY, "dashed"))
     if evidence.recommendation and (answer := evidence.recommendation.predicted):
-        sides = ("low", "loss", "high")
-        x = [[getattr(answer[evidence.domain], side)] for side in sides]
-        y = [[100 * (getattr(answer[evidence.general], side) / before - 1)] for side in sides]
+        loss, general = answer[evidence.domain], answer[evidence.general]
+        x = [loss.low], [loss.loss], [loss.high]
+        y = [[100 * (side / before - 1)] for side in (general.low, general.loss, general.high)]
         mark = dots(x[1], y[1], BLACK, 16, "circle-open", "the answer: %{x:.4f}, %{y:+.2f}%")
         traces.append(mark | {"error_x": bar(*x), "error_y": bar(*y)})
         keys.append(Key("the answer, with 90% intervals", BLACK, "ring"))
@@ -78,10 +78,8 @@ def _around_answer(
     if content is None or not content.predicted:
         return xs, [np.append(ys[0], asked), *ys[1:]]
     before = evidence.target.before[evidence.general] if evidence.target else 1.0
-    sides = ("low", "loss", "high")
-    x, y = (
-        [getattr(content.predicted[corpus], side) for side in sides] for corpus in (evidence.domain, evidence.general)
-    )
+    losses = (content.predicted[corpus] for corpus in evidence.corpora)
+    y, x = ([loss.low, loss.loss, loss.high] for loss in losses)
     count, some = len(RATIOS), RATIOS >= 0.1
     # Behind the curve are the confirmation runs.
     rises = np.concatenate([asked, 100 * (np.array(y) / before - 1), ys[0][count:], [ys[0][:count][some].min()]])

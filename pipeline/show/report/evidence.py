@@ -198,12 +198,9 @@ class Evidence:
     @cached_property
     def law_of(self) -> dict[str, str]:
         """Corpus -> the law that answered for it, or the first; only where something is fitted."""
-        laws = self.recommendation.law if self.recommendation else {}
+        laws, fitted = self.recommendation.law if self.recommendation else {}, self.fits
         known = {corpus: laws.get(corpus, "") for corpus in self.corpora}
-        return {
-            corpus: law if law and (law in self.fits or not self.fits) else next(iter(self.fits))
-            for corpus, law in known.items()
-        }
+        return {at: law if law and (law in fitted or not fitted) else next(iter(fitted)) for at, law in known.items()}
 
     def laws_for(self, corpus: str) -> list[str]:
         """The fitted laws, the one that answered for a corpus first."""

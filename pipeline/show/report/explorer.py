@@ -28,6 +28,8 @@ from pipeline.study.fits import horizon_weights, with_average
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target
 
+Fits = dict[str, Fit | LawAverage]
+"""Role -> what answers for it."""
 ROLES = ("general", "domain")
 LEGEND = [
     Key("loss before CPT", GREY, "dashed"),
@@ -92,7 +94,7 @@ def explorer(evidence: Evidence) -> Explorer | None:
     tolerances = sorted({*(round(float(at), 6) for at in evenly), own})
     judged = functools.cache(functools.partial(_of_target, evidence, fits))
     try:
-        answers = [[_answers(fits, judged, tolerances, size, length) for length in lengths] for size in sizes]
+        answers = [[_answers(judged, tolerances, size, length) for length in lengths] for size in sizes]
     except PointsError:
         return None
     (least, most), (low, high) = (fits[role].ranges.get("r", (0.0, 1.0)) for role in ROLES)
@@ -148,12 +150,12 @@ def _sizes(evidence: Evidence, target: Target) -> list[Size]:
     return sorted(made, key=lambda size: size["N"])
 
 
-def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverage]) -> list[Length]:
+def _lengths(evidence: Evidence, target: Target, fits: Fits) -> list[Length]:
     """D, steps and, by role, the columns of the laws at the end of runs of several lengths."""
     fitted, asked = evidence.question.continual.steps, target.steps
     low, high = _LENGTH_RANGE[0] * min(fitted, asked), _LENGTH_RANGE[1] * max(fitted, asked)
     steps = {*np.geomspace(max(low, 1), high, _LENGTHS).round().astype(int).tolist(), fitted, asked}
-    lengths, every = [], dict[str, Fit | LawAverage](fits)
+    lengths, every = [], {**fits}
     for role, corpus in zip(ROLES, evidence.corpora):
         # At another length other laws may count, which read areas of their own.
         if isinstance(fits[role], LawAverage):
@@ -168,9 +170,7 @@ def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverag
     return lengths
 
 
-def _of_target(
-    evidence: Evidence, fits: dict[str, Fit | LawAverage], role: str, N: float, D: float
-) -> Fit | LawAverage:
+def _of_target(evidence: Evidence, fits: Fits, role: str, N: float, D: float) -> Fit | LawAverage:
     """The fit, or average of the laws, that answers for a size and length."""
     corpus, fit = evidence.corpora[ROLES.index(role)], fits[role]
     if evidence.tested is None or not isinstance(fit, LawAverage):
@@ -181,26 +181,19 @@ def _of_target(
 
 
 def _answers(
-    fits: dict[str, Fit | LawAverage],
-    of_target: Callable[[str, float, float], Fit | LawAverage],
-    tolerances: list[float],
-    size: Size,
-    length: Length,
+    of_target: Callable[[str, float, float], Fit | LawAverage], tolerances: list[float], size: Size, length: Length
 ) -> dict[str, list[list[float | None]]]:
     """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
     general, domain = (of_target(role, size["N"], length["D"]) for role in ROLES)
-    general_at, domain_at = (
-        {name: value for name, value in length["at"][role].items() if name != "D"}
-        | {"loss_before": size["before"][role]}
-        for role in ROLES
-    )
+    before, n = size["before"]["general"], len(tolerances)
+    at = {f"{role}_at": length["at"][role] | {"loss_before": size["before"][role]} for role in ROLES}
+    for columns in at.values():
+        columns.pop("D", None)
     answers = trade_offs(
-        general, domain, size["N"], length["D"], np.array(tolerances), size["before"]["general"], _CURVE, parts=1000,
-        general_at=general_at, domain_at=domain_at,
-    )  # fmt: skip
+        general, domain, size["N"], length["D"], np.array(tolerances), before, _CURVE, parts=1000, **at
+    )
     ratios = [np.floor(1000 * answers.domain_ratio), np.round(1000 * answers.low), np.round(1000 * answers.high)]
-    n = len(tolerances)
-    low, high = (side / size["before"]["general"] - 1 for side in answers.predicted["general"][1:, :n])
+    low, high = (side / before - 1 for side in answers.predicted["general"][1:, :n])
     open_width = answers.high - answers.low > WIDEST
     return {
         # What is not known, as recommend says it: the ratio, or whether it keeps to the tolerance.
@@ -216,7 +209,7 @@ def _listed(values: np.ndarray) -> list[list[float | None]]:
     return [[None if np.isnan(v) else int(v) if v == int(v) else float(v) for v in row] for row in values]
 
 
-def _beyond(fits: dict[str, Fit | LawAverage], at: dict[str, dict[str, float]]) -> list[str]:
+def _beyond(fits: Fits, at: dict[str, dict[str, float]]) -> list[str]:
     """How far columns, by role, lie outside the fitted points: a line a column."""
     lines = {}
     for role, fit in fits.items():
@@ -233,10 +226,8 @@ def _nearest(places: list[float], value: float) -> int:
 
 def _panels(evidence: Evidence, tokens: list[float]) -> list[Panel]:
     """The empty plots: loss on each corpus, and the map of the loss on the domain."""
-    made = [
-        panel("", f"Loss on {corpus}", [], ratio_axis(evidence.short_ratio_name), axis("loss, nats per token"), 300)
-        for corpus in evidence.corpora
-    ]
+    x, y = ratio_axis(evidence.short_ratio_name), axis("loss, nats per token")
+    made = [panel("", f"Loss on {corpus}", [], x, y, 300) for corpus in evidence.corpora]
     y = log_axis("tokens of the run", tokens)
     y["range"] = numbers([math.log10(tokens[0]), math.log10(tokens[-1])])
     title = f"Loss on {evidence.domain} by domain ratio and tokens"

@@ -29,6 +29,8 @@ TEMPLATE = {
 
 Mark = dict[str, Any]
 """A trace, an axis, an annotation or a whole figure, as Plotly's JSON."""
+Values = Iterable[Any]
+"""Numbers; what is none makes a gap."""
 
 
 class Key(NamedTuple):
@@ -103,21 +105,13 @@ def log_axis(title: str, tokens: Iterable[float]) -> Mark:
     return axis(title, type="log", range=numbers([low - room, high + room]), **ticks)
 
 
-def line(
-    x: Iterable[Any], y: Iterable[Any], colour: str, dash: str = "solid", width: float = 2, hover: str = ""
-) -> Mark:
+def line(x: Values, y: Values, colour: str, dash: str = "solid", width: float = 2, hover: str = "") -> Mark:
     """A line; NaN makes a gap. dash: solid, dash or dot; width in pixels; hover: a plotly template."""
     return _trace("lines", x, y, hover) | {"line": {"color": colour, "width": width, "dash": dash}}
 
 
 def dots(
-    x: Iterable[Any],
-    y: Iterable[Any],
-    colour: str,
-    size: float,
-    symbol: str = "circle",
-    hover: str = "",
-    opacity: float = 1.0,
+    x: Values, y: Values, colour: str, size: float, symbol: str = "circle", hover: str = "", opacity: float = 1.0
 ) -> Mark:
     """Marks, size in pixels."""
     edge = {"width": 0.8, "color": "#ffffff"} if not symbol.endswith("open") else {"width": 2.5, "color": colour}
@@ -125,16 +119,14 @@ def dots(
     return _trace("markers", x, y, hover) | {"marker": marker}
 
 
-def band(x: Iterable[Any], low: Iterable[Any], high: Iterable[Any], colour: str) -> Mark:
+def band(x: Values, low: Values, high: Values, colour: str) -> Mark:
     """The area between two curves over the same x."""
     x, low, high = list(x), list(low), list(high)
     fill = f"rgba({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))}, 0.16)"
     return _trace("none", [*x, *reversed(x)], [*low, *reversed(high)], "") | {"fill": "toself", "fillcolor": fill}
 
 
-def notes(
-    x: Iterable[float], y: Iterable[float], words: Iterable[str], x_range: list[float], y_range: list[float]
-) -> list[Mark]:
+def notes(x: Values, y: Values, words: Iterable[str], x_range: list[float], y_range: list[float]) -> list[Mark]:
     """Labels beside points; a label that would touch an earlier one is left out."""
     beside = {"xanchor": "left", "yanchor": "bottom", "xshift": 5, "yshift": 3, "showarrow": False}
     written: list[tuple[float, float]] = []
@@ -150,14 +142,14 @@ def notes(
     return labels
 
 
-def bar(low: Iterable[Any], value: Iterable[Any], high: Iterable[Any]) -> Mark:
+def bar(low: Values, value: Values, high: Values) -> Mark:
     """Error bars from low to high around values."""
     value, low, high = (np.asarray(side, float) for side in (value, low, high))
     size = {"array": numbers(high - value), "arrayminus": numbers(value - low)}
     return {"type": "data", "symmetric": False, "thickness": 1.6, "width": 5, **size}
 
 
-def limits(shown: Iterable[Any], *others: Any) -> list[float]:
+def limits(shown: Values, *others: Any) -> list[float]:
     """An axis range around values that must be seen; other values may at most double it."""
     seen, *more = (np.asarray(list(values), float) for values in (shown, *others))
     seen, *more = (values[np.isfinite(values)] for values in (seen, *more))
@@ -171,7 +163,7 @@ def limits(shown: Iterable[Any], *others: Any) -> list[float]:
     return numbers([low - 0.06 * room, high + 0.06 * room])  # pyright: ignore[reportReturnType]
 
 
-def numbers(values: Iterable[Any]) -> list[float | None]:
+def numbers(values: Values) -> list[float | None]:
     """Six digits of each: more cannot be seen and makes the page large. None where it is not a number."""
     floats = (float("nan") if value is None else float(value) for value in values)
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in floats]
@@ -186,7 +178,7 @@ def _axis_words(spec: Mark, side: str) -> str:
     return f"{name} from {min(values):.4g} to {max(values):.4g}" if values else name
 
 
-def _trace(mode: str, x: Iterable[Any], y: Iterable[Any], hover: str) -> Mark:
+def _trace(mode: str, x: Values, y: Values, hover: str) -> Mark:
     # The empty <extra> takes away the box with the trace's name.
     shown = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
     return {"type": "scatter", "mode": mode, "x": numbers(x), "y": numbers(y), **shown}

@@ -25,15 +25,9 @@ WEB = Path(__file__).parent / "web"
 
 
 def page(
-    template: str,
-    place: tuple[Path, str],
-    headline: str,
-    summary: str,
-    explorer: dict[str, Any] | None = None,
-    several: bool = False,
-    /,
-    **content: Any,
-) -> str:
+    template: str, place: tuple[Path, str], headline: str, summary: str, explorer: dict[str, Any] | None = None,
+    several: bool = False, /, **content: Any,
+) -> str:  # fmt: skip
     """The whole file: a template of templates/ that sets `head` and `body`, filled with plain text, tables and figures.
 
     `place` is the study's folder and the page's path in it; with `several` domains report.html is the page of all.

@@ -2,8 +2,11 @@
 
 import dataclasses
 import shlex
+from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
+
+import numpy as np
 
 from pipeline.show.report.colours import CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence
@@ -122,13 +125,9 @@ def _ratios(known: list[Evidence]) -> Figure:
     contents = [answer.written for answer in known if answer.written is not None]
     sides = [[100 * (end or 0.0) for end in ends] for ends in zip(*((of.low, of.high) for of in contents))]
     marks = dots(x, places, CORPUS_COLOURS[1], 11, "circle", "%{x:.1f}%") | {"error_x": bar(sides[0], x, sides[1])}
-    runs = [
-        (100 * row.domain_ratio, place)
-        for answer, place in zip(known, places)
-        for row in answer.confirmations
-        if row.recommended
-    ]
-    made = dots([x for x, _ in runs], [y for _, y in runs], GREY, 15, "circle-open", "confirmation run at %{x:.1f}%")
+    measured = [[100 * row.domain_ratio for row in answer.confirmations if row.recommended] for answer in known]
+    runs, at = [*chain(*measured)], np.repeat(places, [len(of) for of in measured])
+    made = dots(runs, at, GREY, 15, "circle-open", "confirmation run at %{x:.1f}%")
     keys = [Key("recommended domain ratio, with 90% interval", CORPUS_COLOURS[1], "dot")]
     keys += [Key("confirmation run", GREY, "ring")] if runs else []
     across = axis("domain ratio", range=[-3, 103], dtick=25, ticksuffix="%")

@@ -5,6 +5,7 @@ from typing import Any
 
 from pipeline.goals.ratio.answer_warnings import by_weight
 from pipeline.goals.registry import goal_of
+from pipeline.plan.validation_noise import windows_line
 from pipeline.question.phases import pieces
 from pipeline.show.report.answer_figures import agreement, places, rounds, trade_off_curve
 from pipeline.show.report.colours import CORPUS_COLOURS
@@ -14,7 +15,6 @@ from pipeline.show.report.loss_figures import loss_curves, ratio_curves
 from pipeline.show.report.page import page
 from pipeline.show.report.tables import dates, held_out_table, parameter_tables, record, spent
 from pipeline.show.tables import answer_table, candidates_table, confirmation_table, is_too_far
-from pipeline.show.window_noise import windows_line
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.number_format import laws_used, percent, quantity, weights_used
 
@@ -102,7 +102,7 @@ def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
         "parts": parts,
         "interval": (low, high),
         "cards": _cards(evidence, content),
-        "table": answer_table(f"The answer, {content.target.model}", content, evidence.answered, colours),
+        "table": answer_table(content, evidence.answered, colours),
         "note": note,
         "candidates": candidates_table(content, evidence.domain, {row.model: row.measured for row in own}),
     }

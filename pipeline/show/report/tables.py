@@ -31,8 +31,6 @@ _COUNTED = (
     "Tokens and FLOPs are those of the whole plan, evaluations included. Time is the sum over all attempts that "
     "ended, parallel runs counted each."
 )
-
-
 _FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}
 
 

@@ -87,13 +87,8 @@ def domain_curves(content: WeightsRecommendation) -> Figure | None:
     )
     if not designs:
         return None
-    bounds = limits(
-        value / design.base_value
-        for design in designs
-        for of in design.points.values()
-        for seed in of
-        for value in seed
-    )
+    relative = [np.concatenate(of) / design.base_value for design in designs for of in design.points.values()]
+    bounds = limits(np.concatenate(relative))
     panels = [_domain_panel(domain, designs, bounds) for domain in content.mixture]
     keys = [Key(f"base run of {quantity(design.tokens)} tokens", ink, "line") for design, ink in zip(designs, SCALES)]
     keys += [Key("a run, one seed", GREY, "dot"), Key("optimum; ◂: farther left", GREY, "diamond")]

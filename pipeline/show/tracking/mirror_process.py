@@ -70,18 +70,16 @@ def _listen(begun: queue.Queue[Attempt | None]) -> None:
     begun.put(None)
 
 
-def _track_job(
-    study: Study, tracking: TrackingConfig, runs: list[str], exit_code: int, objective: float | None
-) -> None:
+def _track_job(study: Study, tracking: TrackingConfig, runs: list[str], code: int, objective: float | None) -> None:
     """Log the objective into the agent's run, whose id is in the environment; a stopped job is marked as preempted."""
     group = study.folder.resolve().name
     run = wandb.init(dir=str(study.folder), group=group, job_type="sweep", settings=settings(tracking))
     run.config.update({"study": group, "runs": runs})
     if objective is not None:
         run.log({OBJECTIVE: objective})
-    if exit_code == Exit.RUN_ME_AGAIN:
+    if code == Exit.RUN_ME_AGAIN:
         run.mark_preempting()
-    run.finish(exit_code=exit_code)
+    run.finish(exit_code=code)
 
 
 if __name__ == "__main__":

@@ -109,20 +109,14 @@ class WandbCopy:
         config = {"study": self._study.folder.resolve().name, "run": attempt.run, "role": attempt.role}
         config |= {"spec": spec, "attempt": record}
         name, tags = f"{attempt.run} {attempt.number}", [str(spec.get("phase", "")), attempt.model]
-        job_type = JOB_TYPES[attempt.role]
-        return open_run(self._study, self._tracking, self._mode, identity, name, job_type, tags, config)
+        kind = JOB_TYPES[attempt.role]
+        return open_run(self._study, self._tracking, self._mode, identity, name, kind, tags, config)
 
 
 def open_run(
-    study: Study,
-    tracking: TrackingConfig,
-    mode: str,
-    identity: str,
-    name: str,
-    job_type: str,
-    tags: list[str],
+    study: Study, tracking: TrackingConfig, mode: str, identity: str, name: str, job_type: str, tags: list[str],
     config: Mapping[str, object],
-) -> TrackedRun:
+) -> TrackedRun:  # fmt: skip
     """Open a wandb run in the study's group in place of an incomplete copy of it.
 
     A server that cannot be reached is a warning, and the run is offline. mode: online or offline; job_type: pretrain,
@@ -192,13 +186,9 @@ def settings(tracking: TrackingConfig) -> Any:
 
     # The attempt's record has revision and host; the working folder, its diff and the user's name are private.
     private = ("disable_git", "disable_code", "x_disable_meta", "x_disable_machine_info", "x_disable_stats")
+    # Each shorter than tracking.wait, after which this process is ended.
+    waits: dict[str, Any] = {"init_timeout": tracking.wait / 3, "finish_timeout": tracking.wait / 2}
     return wandb.Settings(
-        silent=True,
-        console="off",
-        **dict.fromkeys(private, True),
-        x_save_requirements=False,
-        # Each shorter than tracking.wait, after which this process is ended.
-        init_timeout=tracking.wait / 3,
-        finish_timeout=tracking.wait / 2,
+        silent=True, console="off", **dict.fromkeys(private, True), x_save_requirements=False, **waits,
         finish_timeout_raises=True,
-    )
+    )  # fmt: skip

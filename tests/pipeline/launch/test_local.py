@@ -38,11 +38,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def shown(clock: list[float], *states: list[RunStatus], **console) -> str:
     """What is printed of states that follow one another in 20 seconds."""
     output = LineConsole(file=(text := io.StringIO()), **console)
-    with local._ProgressDisplay(states[0], output) as display:
+    display = local._ProgressDisplay(states[0], output)
+    with display.bars:
         for state in states:
             display.show(state)
             clock[0] += 20
-        display._bars.refresh()
+        display.bars.refresh()
     return Text.from_ansi(text.getvalue()).plain
 
 

@@ -14,6 +14,7 @@ from pipeline.goals.active.history import TOLERANCE, ChosenRun, DesignRound, wri
 from pipeline.goals.ratio.answer_warnings import by_weight
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.registry import goal_of
+from pipeline.plan.validation_noise import windows_line
 from pipeline.question.schema import Question
 from pipeline.show.report import study_page
 from pipeline.show.report.answer_figures import rounds as rounds_figure
@@ -24,7 +25,6 @@ from pipeline.show.report.pages import write_pages
 from pipeline.show.report.tables import record
 from pipeline.show.terminal import shown
 from pipeline.show.tracking.answer import answer_summary
-from pipeline.show.window_noise import windows_line
 from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study, StudyError
