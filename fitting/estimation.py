@@ -1,5 +1,6 @@
 """Fit a law to the points of one corpus, or of several that share parameters: check, search, refine, resample."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -20,7 +21,7 @@ from fitting.solver.prepare import Data, Prepared, prepare_problem
 from fitting.solver.problem import DELTA, Problem
 from fitting.uncertainty.bootstrap import noise_between_seeds, resample
 from fitting.uncertainty.horizon import Reach, reach
-from fitting.uncertainty.profile import Optimum, Profile, profiles
+from fitting.uncertainty.profile import Optimum, profiles
 from fitting.uncertainty.sandwich import prior_shares
 
 METHODS = {"varpro": VarPro(), "lbfgs_grid": LbfgsGrid()}
@@ -130,7 +131,7 @@ def fit_shared(
     in_joint = {p.name for p in joint.parameters} | {"lambda"}
     everywhere = {f"{name}[{code}]": value for name, value in data.fix.items() for code in codes} | dict(data.fix)
     of_all = {"fix": {name: value for name, value in everywhere.items() if name in in_joint}, "unknown": ()}
-    started = _with_starts(joint, one, shared, codes, _separate_fits(points, one, len(codes), data))
+    started = _started(joint, one, shared, codes, points, data)
     prepared = prepare_problem(points, started, replace(data, point_weights=point_weights, **of_all))
     # Slow progress of one corpus is small beside the joint objective, so the usual tolerance would stop too early.
     minimum = solver.solve(prepared.problem)
@@ -165,23 +166,15 @@ def _check_shared(law: Law, shared: tuple[str, ...]) -> None:
         raise PointsError(f"shared: the coefficients of {law.name} ({tied}) are tied together; share exponents only")
 
 
-def _separate_fits(points: pd.DataFrame, one: Law, count: int, data: Data) -> list[dict[str, float]]:
-    """Parameters of the separate fit of each corpus, empty where there is none."""
-    data, fits = replace(data, point_weights=None, unknown=()), []
-    for g in range(count):
-        try:
+def _started(joint: Law, one: Law, shared: tuple[str, ...], codes, points: pd.DataFrame, data: Data) -> Law:
+    """The joint law with starts at the separate fits, where there are: random starts do not cover so many shapes."""
+    data, separate, ends = replace(data, point_weights=None, unknown=()), {}, {}
+    for g, code in enumerate(codes):
+        with contextlib.suppress(PointsError):
             problem = prepare_problem(points[points[GROUP] == g], one, data).problem
-            fits.append(problem.parameters(VarPro().solve(problem).theta))
-        except PointsError:
-            fits.append({})
-    return fits
-
-
-def _with_starts(joint: Law, one: Law, shared, codes, separate: list[dict[str, float]]) -> Law:
-    """The joint law with starts at the separate fits: random starts do not cover so many shapes."""
-    ends = {}
+            separate[str(code)] = problem.parameters(VarPro().solve(problem).theta)
     for p in one.nonlinear:
-        values = {str(code): fit[p.name] for code, fit in zip(codes, separate, strict=True) if p.name in fit}
+        values = {code: fit[p.name] for code, fit in separate.items() if p.name in fit}
         if p.name in shared and values:
             ends[p.name] = (min(values.values()), max(values.values()))
         elif p.name not in shared:
@@ -222,9 +215,9 @@ class _Estimate:
 
     def fits(self, corpora: Mapping[str, _Corpus], bootstrap: int, seed: int, workers: int | None) -> dict[str, Fit]:
         """Corpus -> its fit, with its uncertainty where there is a bootstrap."""
-        found = {code: self._fit(corpus, len(corpora) == 1) for code, corpus in corpora.items()}
+        fits = {code: self._fit(corpus, len(corpora) == 1) for code, corpus in corpora.items()}
         if not bootstrap:
-            return found
+            return fits
         problem, theta, rng = self.optimum.problem, self.optimum.theta, np.random.default_rng(seed)
         draws = resample(problem, theta, self.optimum.sandwich, self.prepared.runs, bootstrap, rng, workers)
         fitted = [name for name in problem.parameters(theta) if name not in problem.fixed]
@@ -236,9 +229,20 @@ class _Estimate:
         groups = [decided[first : first + together] for first in range(0, len(decided), together)]
         each = over_cores(lambda names: profiles(self.optimum, names), groups, workers)
         profiled = dict(zip(decided, [one for part in each for one in part], strict=True))
-        return {
-            code: self._with_uncertainty(fit, corpora[code], draws, shares, profiled) for code, fit in found.items()
-        }
+        names = list(problem.parameters(theta))
+        for code, corpus in corpora.items():
+            errors, runs = self.optimum.sandwich.errors[corpus.rows], pd.factorize(self.prepared.runs[corpus.rows])[0]
+            run_errors = np.bincount(runs, errors) / np.bincount(runs)
+            fits[code] = replace(
+                fits[code],
+                draws=draws[:, [names.index(name) for name in corpus.names.values()]],
+                profiles={short: profiled[name] for short, name in corpus.names.items() if name in profiled},
+                prior_shares={short: shares[name] for short, name in corpus.names.items() if name in shares},
+                seed_noise=noise_between_seeds(self.prepared.points.iloc[corpus.rows], errors, runs),
+                run_errors=run_errors,
+                point_errors=errors - run_errors[runs],
+            )
+        return fits
 
     def _fit(self, corpus: _Corpus, alone: bool) -> Fit:
         """The fit of a corpus without its uncertainty."""
@@ -252,6 +256,11 @@ class _Estimate:
         residuals = problem.residuals(predicted)
         run_numbers = np.unique(self.prepared.runs[rows])
         own_runs = [name if number in run_numbers else None for number, name in enumerate(self.prepared.names)]
+        few_runs = []
+        if len(run_numbers) < 5:
+            few_runs.append(
+                f"{len(run_numbers)} runs only: intervals rest on how runs differ, which so few cannot show"
+            )
         law, without_prior = self.law, optimum.objective - optimum.problem.prior_at(optimum.theta)[0]
         return Fit(
             law=law if isinstance(law, str) else law.name,
@@ -267,33 +276,12 @@ class _Estimate:
             unknown=list(self.data.unknown),
             fixed=sorted(problem.fixed),
             constants=problem.constants,
-            warnings=self.prepared.notes + few_runs(len(run_numbers)),
+            warnings=self.prepared.notes + few_runs,
             residuals=pd.Series(-residuals, index=self.prepared.rows[rows], name="log_residual"),
             optimum=optimum if alone else replace(optimum, run_names=own_runs, parameter_names=corpus.names),
             schedules=self.data.schedules,
             reach=longest_runs(self.prepared.points.iloc[rows]),
         )
-
-    def _with_uncertainty(
-        self, fit: Fit, corpus: _Corpus, draws: np.ndarray, shares: dict[str, float], profiled: dict[str, Profile]
-    ) -> Fit:
-        names = list(self.optimum.problem.parameters(self.optimum.theta))
-        errors, runs = self.optimum.sandwich.errors[corpus.rows], pd.factorize(self.prepared.runs[corpus.rows])[0]
-        run_errors = np.bincount(runs, errors) / np.bincount(runs)
-        return replace(
-            fit,
-            draws=draws[:, [names.index(name) for name in corpus.names.values()]],
-            profiles={short: profiled[name] for short, name in corpus.names.items() if name in profiled},
-            prior_shares={short: shares[name] for short, name in corpus.names.items() if name in shares},
-            seed_noise=noise_between_seeds(self.prepared.points.iloc[corpus.rows], errors, runs),
-            run_errors=run_errors,
-            point_errors=errors - run_errors[runs],
-        )
-
-
-def few_runs(n_runs: int) -> list[str]:
-    """The warning that intervals rest on fewer than five runs, if they do."""
-    return [f"{n_runs} runs only: intervals rest on how runs differ, which so few cannot show"] if n_runs < 5 else []
 
 
 def ranges(x: dict[str, np.ndarray], points: pd.DataFrame) -> dict[str, tuple[float, float]]:

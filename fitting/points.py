@@ -256,12 +256,10 @@ def _problems(points: pd.DataFrame, law: str, fix: Mapping[str, float], unknown:
     points = points.loc[with_value(points, chosen)]
     x: dict[str, np.ndarray] = {}
     for name in (name for name in names if name in points.columns):
-        line = not_numbers(points, name)
-        if line is None:
-            x[name] = points[name].to_numpy(dtype=float)
-            checked = name != "loss" or chosen.solving.residual == "log"
-            line = out_of_range(name, x[name], points.index) if checked else None
-        wrong += [line] if line else []
+        try:
+            x |= columns_of(points, [name], chosen)
+        except PointsError as error:
+            wrong.append(str(error))
     if line := duplicated(points):
         wrong.append(line)
     yield from wrong

@@ -99,7 +99,9 @@ def balance(
         if ranges[name] is not None
     }
     values["change"] = estimate(change, np.array([each for _, each in drawn]))
-    past, rates = _schedule_of(found, shape, pretraining, loss_potential)
+    past, rates = pretraining, float(found["peak"][0]) * np.asarray(shape(int(found["steps"][0])), dtype=float)
+    if past is not None and loss_potential is not None:
+        past = with_potential(past, float(found["loss_potential"][0]))
     predicted, warnings = dict[str, Estimate](), list[str]()
     for (name, fit, at), table in zip(fits, tables, strict=True):
         frame = question(fit, name, {**_columns(name, table(fit.params)(found), found), **at}, f"{name}_at")
@@ -109,14 +111,6 @@ def balance(
         predicted[name] = implied(fit, frame, draws=course.losses(np.array([len(rates)]))[1])
         warnings += beyond(name, fit, frame) + unknown_interval(name, fit)
     return Answer(values, predicted, _status(found, ranges), warnings)
-
-
-def _schedule_of(design: dict[str, np.ndarray], shape, pretraining, loss_potential) -> tuple:
-    """The learning rates of pre-training (None where not known) and of the run of a design."""
-    rates = float(design["peak"][0]) * np.asarray(shape(int(design["steps"][0])), dtype=float)
-    if pretraining is None or loss_potential is None:
-        return pretraining, rates
-    return with_potential(pretraining, float(design["loss_potential"][0])), rates
 
 
 def _columns(name: str, areas: Areas, design: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

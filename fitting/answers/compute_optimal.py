@@ -41,7 +41,20 @@ def compute_optimal(
 
     Source: Que et al. 2024, eq. 15, 16 and app. G.3, eq. 34 to 37.
     """
-    _check(fit, flops, ratio, at, sizes)
+    columns = fit.columns
+    lacking = [name for name in ("N", "D") if name not in columns]
+    if lacking and not callable(at):
+        raise PointsError(f"the law {fit.law} reads no {' and no '.join(lacking)}: fit chinchilla or dcpt")
+    if not np.isfinite(flops) or flops < LEAST_FLOPS:
+        raise PointsError(f"flops = {flops:g} is not allowed: give raw FLOPs of training, 6 N D, as 5e19")
+    if "r" in columns and ratio is None and not callable(at):
+        raise PointsError(f"the law {fit.law} reads r: give ratio, that of its corpus in the mixture")
+    if "r" not in columns and ratio is not None:
+        raise PointsError(f"ratio = {ratio:g} was given, and the law {fit.law} reads no r: leave it out")
+    if ratio is not None and not 0 <= ratio <= 1:
+        raise PointsError(f"ratio = {ratio:g} is outside [0, 1]")
+    if sizes is not None and not 0 < sizes[0] < sizes[1]:
+        raise PointsError(f"sizes = {sizes} is not allowed: the least and the greatest N, in billions of parameters")
     budget = flops / 6e18
     fixed = {} if ratio is None else {"r": ratio}
 
@@ -103,22 +116,3 @@ def _dcpt(params: Mapping[str, float], r: float | None) -> dict[str, float]:
 
 AT_A_RATIO = {"chinchilla": lambda params, r: dict(params), "dcpt": _dcpt, "dcpt-convex": _dcpt}
 """Law -> the Chinchilla law that it is at one ratio."""
-
-
-def _check(
-    fit: Fit | LawAverage, flops: float, ratio: float | None, at: Columns | None, sizes: tuple[float, float] | None
-) -> None:
-    columns = fit.columns
-    lacking = [name for name in ("N", "D") if name not in columns]
-    if lacking and not callable(at):
-        raise PointsError(f"the law {fit.law} reads no {' and no '.join(lacking)}: fit chinchilla or dcpt")
-    if not np.isfinite(flops) or flops < LEAST_FLOPS:
-        raise PointsError(f"flops = {flops:g} is not allowed: give raw FLOPs of training, 6 N D, as 5e19")
-    if "r" in columns and ratio is None and not callable(at):
-        raise PointsError(f"the law {fit.law} reads r: give ratio, that of its corpus in the mixture")
-    if "r" not in columns and ratio is not None:
-        raise PointsError(f"ratio = {ratio:g} was given, and the law {fit.law} reads no r: leave it out")
-    if ratio is not None and not 0 <= ratio <= 1:
-        raise PointsError(f"ratio = {ratio:g} is outside [0, 1]")
-    if sizes is not None and not 0 < sizes[0] < sizes[1]:
-        raise PointsError(f"sizes = {sizes} is not allowed: the least and the greatest N, in billions of parameters")

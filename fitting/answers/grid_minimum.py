@@ -36,6 +36,11 @@ def last_within(grid: np.ndarray, curves: np.ndarray, caps: np.ndarray) -> tuple
     return np.where(last < 0, np.nan, grid[before] + part * (grid[after] - grid[before])), last
 
 
+def largest_within(grid: np.ndarray, curves: np.ndarray, cap: float) -> np.ndarray:
+    """The last place (n,) at which each curve (n, grid) is within the cap, as `last_within`; NaN: none."""
+    return last_within(grid, curves, np.full((len(curves), 1), cap))[0][:, 0]
+
+
 def grid_minimum(loss: Callable[[float], float], grid: np.ndarray, curve: np.ndarray) -> tuple[float, int]:
     """The minimiser of a function, searched around its least value on the grid (n,), and its position.
 

@@ -19,12 +19,7 @@ Columns = Mapping[str, float] | Callable[[np.ndarray], Mapping[str, np.ndarray]]
 
 
 def limited_data(
-    domain: Fit | LawAverage,
-    N: float,
-    domain_tokens: float,
-    *,
-    most_tokens: float = inf,
-    at: Columns | None = None,
+    domain: Fit | LawAverage, N: float, domain_tokens: float, *, most_tokens: float = inf, at: Columns | None = None
 ) -> Answer:
     """The domain ratio r_d of least domain loss when a run of D = domain_tokens / r_d reads each token once.
 
@@ -40,7 +35,21 @@ def limited_data(
 
     Source: Que et al. 2024, sec. 4.3, usage 2, eq. 50 to 53 (in 53 the exponent gamma + 1 as eq. 52 has it).
     """
-    _check(domain, N, domain_tokens, most_tokens, at)
+    if "r" not in domain.columns:
+        raise PointsError(f"the domain law {domain.law} reads no r: fit a law of the mixture ratio, dcpt say")
+    if "D" not in domain.columns and not callable(at):
+        raise PointsError(f"the domain law {domain.law} reads no D: give at as a function from D to its columns")
+    if not domain_tokens > 0 or not np.isfinite(domain_tokens):
+        raise PointsError(f"domain_tokens = {domain_tokens:g} must be above 0, in billions of tokens")
+    if domain_tokens > LARGEST["D"][0] / 10:
+        raise PointsError(f"domain_tokens = {domain_tokens:g} looks like raw tokens: give billions (divide by 1e9)")
+    if not N > 0:
+        raise PointsError(f"N = {N:g} must be above 0, in billions of parameters")
+    if not most_tokens >= domain_tokens:
+        raise PointsError(
+            f"most_tokens = {most_tokens:g} is below domain_tokens = {domain_tokens:g}: the domain's tokens are not "
+            "what is short, use trade_off"
+        )
     smallest = max(SMALLEST_RATIO, domain_tokens / most_tokens)
     grid = np.unique(np.r_[np.geomspace(smallest, 1.0, 601), np.linspace(smallest, 1.0, 601)])
 
@@ -61,10 +70,7 @@ def limited_data(
         message = f"nothing within reach: the loss still falls at a ratio of {SMALLEST_RATIO:g}, give most_tokens"
         status = Status("never", message)
 
-    values = {
-        "domain_ratio": estimate(r_d, ratios),
-        "D": estimate(domain_tokens / r_d, domain_tokens / ratios),
-    }
+    values = {"domain_ratio": estimate(r_d, ratios), "D": estimate(domain_tokens / r_d, domain_tokens / ratios)}
     if domain.law in ("dcpt", "dcpt-convex"):
         drawn = np.array([replay_below(params) for params in domain.param_draws])
         values["replay_below"] = estimate(replay_below(domain.params), drawn)
@@ -83,22 +89,3 @@ def replay_below(params: Mapping[str, float]) -> float:
     if C == 0:
         return inf if B else 0.0
     return float((B * (params["eta"] + beta) * (1 + params["eps"]) ** (gamma + 1) / (gamma * C)) ** (1 / beta))
-
-
-def _check(domain: Fit | LawAverage, N: float, domain_tokens: float, most_tokens: float, at: Columns | None) -> None:
-    columns = domain.columns
-    if "r" not in columns:
-        raise PointsError(f"the domain law {domain.law} reads no r: fit a law of the mixture ratio, dcpt say")
-    if "D" not in columns and not callable(at):
-        raise PointsError(f"the domain law {domain.law} reads no D: give at as a function from D to its columns")
-    if not domain_tokens > 0 or not np.isfinite(domain_tokens):
-        raise PointsError(f"domain_tokens = {domain_tokens:g} must be above 0, in billions of tokens")
-    if domain_tokens > LARGEST["D"][0] / 10:
-        raise PointsError(f"domain_tokens = {domain_tokens:g} looks like raw tokens: give billions (divide by 1e9)")
-    if not N > 0:
-        raise PointsError(f"N = {N:g} must be above 0, in billions of parameters")
-    if not most_tokens >= domain_tokens:
-        raise PointsError(
-            f"most_tokens = {most_tokens:g} is below domain_tokens = {domain_tokens:g}: the domain's tokens are not "
-            "what is short, use trade_off"
-        )

@@ -44,10 +44,15 @@ def around_optimum(losses: np.ndarray, at: int) -> AroundOptimum:
     losses = np.asarray(losses, dtype=float)
     if losses.ndim != 2 or len(losses) < 2 or not np.isfinite(losses).all():
         raise PointsError("losses must be finite, (places, seeds), of two places or more")
-    means, seeds = losses.mean(axis=1), losses.shape[1]
-    sd, half = _noise(losses)
+    means, (places, seeds) = losses.mean(axis=1), losses.shape
     # Of one seed nothing is known to be worse.
-    allowed = half if seeds > 1 else np.inf
+    sd, half, allowed = np.nan, np.nan, np.inf
+    if seeds > 1:
+        free = (places - 1) * (seeds - 1)
+        left = losses - losses.mean(axis=1, keepdims=True) - losses.mean(axis=0, keepdims=True) + losses.mean()
+        sd = float(np.sqrt((left**2).sum() / free))
+        each = 2 * TAILS[0] / (places - 1)
+        half = allowed = float(stdtrit(free, 1 - each / 2) * sd * np.sqrt(2 / seeds))
     others = np.delete(np.arange(len(means)), at)
     other = int(others[np.argmin(means[others])])
     difference = float(means[at] - means[other])
@@ -85,15 +90,3 @@ def crossing(x: np.ndarray, curves: np.ndarray, threshold: float) -> Estimate | 
         part = (threshold - curve[end - 1]) / (curve[end] - curve[end - 1])
         found.append(x[end - 1] + part * (x[end] - x[end - 1]))
     return mean_of_seeds(np.array(found))
-
-
-def _noise(losses: np.ndarray) -> tuple[float, float]:
-    """Standard deviation of a run within its seed, and half the width of the interval of a difference of two means."""
-    places, seeds = losses.shape
-    if seeds < 2:
-        return np.nan, np.nan
-    free = (places - 1) * (seeds - 1)
-    left = losses - losses.mean(axis=1, keepdims=True) - losses.mean(axis=0, keepdims=True) + losses.mean()
-    sd = float(np.sqrt((left**2).sum() / free))
-    each = 2 * TAILS[0] / (places - 1)
-    return sd, float(stdtrit(free, 1 - each / 2) * sd * np.sqrt(2 / seeds))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitting.answers.answer import question
-from fitting.answers.grid_minimum import last_within
+from fitting.answers.grid_minimum import largest_within
 from fitting.fitted import Fit
 from fitting.points import PointsError
 
@@ -67,13 +67,13 @@ def mixture_change(
         return fit.predict(question(fit, name, {**columns, "r": last, "r_first": first, "s1_first": s1_first}))
 
     cap = general_before * (1 + tolerance)
-    (one,) = _largest(losses(general, "general", GRID, GRID)[None], cap)
+    (one,) = largest_within(GRID, losses(general, "general", GRID, GRID)[None], cap)
     if np.isnan(one):
         return None
     # One mixture first, which is taken where a change is better by less than a ten-thousandth of a nat.
     before = np.append(one, GRID)
     curves = losses(general, "general", *(side.ravel() for side in np.meshgrid(before, GRID, indexing="ij")))
-    after = _largest(curves.reshape(len(before), len(GRID)), cap)
+    after = largest_within(GRID, curves.reshape(len(before), len(GRID)), cap)
     after[0] = one
     feasible = ~np.isnan(after)
     before, after = before[feasible], after[feasible]
@@ -82,8 +82,3 @@ def mixture_change(
     reached = losses(general, "general", before[best : best + 1], after[best : best + 1])
     found = (before[best], after[best], reached[0], lowest[best], lowest[best] - lowest[0])
     return MixtureChange(*map(float, found))
-
-
-def _largest(curves: np.ndarray, cap: float) -> np.ndarray:
-    """The largest ratio (n,) at which each curve (n, grid) of the general loss is within its cap; NaN: none."""
-    return last_within(GRID, curves, np.full((len(curves), 1), cap))[0][:, 0]

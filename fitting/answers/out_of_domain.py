@@ -47,11 +47,13 @@ def out_of_domain(curves: pd.DataFrame, at: Mapping[str, float] | None = None, *
         raise PointsError(f"{len(y)} rows of {runs.max() + 1} runs are too few: three rows of two runs are needed")
     _check_apart(X - X.mean(axis=0) if intercept else X)
     X = np.column_stack([X, np.ones((len(X), len(names) - 2))])
-    weights, covariance = _jackknife(X, y, runs)
+    weights, count = np.linalg.lstsq(X, y, rcond=None)[0], int(runs.max()) + 1
+    away = np.array([np.linalg.lstsq(X[runs != run], y[runs != run], rcond=None)[0] for run in range(count)]) - weights
+    covariance = (count - 1) / count * away.T @ away
     fitted = X @ weights
     around_mean = float(np.sum((y - y.mean()) ** 2))
     r2 = float(1 - np.sum((y - fitted) ** 2) / around_mean) if around_mean else float("nan")
-    quantile = float(stdtrit(int(runs.max()), TAILS[1]))
+    quantile = float(stdtrit(count - 1, TAILS[1]))
     half = quantile * np.sqrt(np.diag(covariance))
     if half[:2].max() > np.abs(weights[:2]).sum():
         raise PointsError(
@@ -66,9 +68,8 @@ def out_of_domain(curves: pd.DataFrame, at: Mapping[str, float] | None = None, *
     if not r2 > 0.9:
         combination = "so this corpus is no combination of the two: measure its loss instead"
         warnings.append(f"ood: R2 is {r2:.2f} only, {combination}")
-    if runs.max() < 4:
-        rest = "intervals rest on how runs differ, which so few cannot show"
-        warnings.append(f"ood: {runs.max() + 1} runs only: {rest}")
+    if count < 5:
+        warnings.append(f"ood: {count} runs only: intervals rest on how runs differ, which so few cannot show")
     if at is not None:
         if missing := [name for name in names[:2] if name not in at]:
             raise PointsError(f"at has no {missing[0]}: give the losses on pretrain and domain")
@@ -88,15 +89,6 @@ def _check_apart(X: np.ndarray) -> None:
             f"the losses on pretrain and domain are collinear: the one is {times:.4g} times the other in every row; "
             "add runs at other mixture ratios"
         )
-
-
-def _jackknife(X: np.ndarray, y: np.ndarray, runs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (2,) and their covariance (2, 2), each run left out in turn."""
-    weights = np.linalg.lstsq(X, y, rcond=None)[0]
-    count = int(runs.max()) + 1
-    without = np.array([np.linalg.lstsq(X[runs != run], y[runs != run], rcond=None)[0] for run in range(count)])
-    away = without - weights
-    return weights, (count - 1) / count * away.T @ away
 
 
 def _outside(X: np.ndarray, where: np.ndarray) -> list[str]:

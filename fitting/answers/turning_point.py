@@ -61,7 +61,11 @@ def turning_length(
     if 0 < never < 1:
         warnings.append(f"{never:.0%} of the bootstrap fits never come back")
     if np.isinf(turn):
-        status = Status("never", _never(rates, loss))
+        away = f"{loss[-1] - loss[0]:+.4f} nats away"
+        message = f"no number of steps brings the loss back: it stays {away}"
+        if np.ndim(rates):
+            message = f"not within the schedule's {np.size(rates)} steps: the loss ends {away}"
+        status = Status("never", message)
         shown = np.array([0])
     else:
         status = Status("inside", "the loss is back where it began")
@@ -78,12 +82,7 @@ def turning_length(
 
 
 def critical_point(
-    fit: Fit,
-    rates: Rates,
-    *,
-    before: float | None = None,
-    pretrain=None,
-    at: Mapping[str, float] | None = None,
+    fit: Fit, rates: Rates, *, before: float | None = None, pretrain=None, at: Mapping[str, float] | None = None
 ) -> Answer:
     """Where the loss turns from rising to falling, and the point of pre-training beyond which it never comes back.
 
@@ -111,10 +110,7 @@ def critical_point(
             return float(t)
         return float(areas[int(t)]) if areas is not None else float(rates) * t  # pyright: ignore[reportArgumentType]
 
-    values = {
-        "step": estimate(peak, peaks),
-        "s1": estimate(s1(peak), np.array([s1(t) for t in peaks])),
-    }
+    values = {"step": estimate(peak, peaks), "s1": estimate(s1(peak), np.array([s1(t) for t in peaks]))}
     if fit.law.startswith("dynamics"):
         ends = np.array([_convergence(course, params) for params in (fit.params, *drawn)])
         for i, name in enumerate(("critical_loss", "critical_s1_pretrain")):
@@ -191,12 +187,6 @@ def course_and_steps(
     if not (np.isfinite(rate) and rate > 0):
         raise PointsError(f"rates = {rate:g}: a constant rate must be above 0")
     return course, np.unique(np.r_[np.arange(1000.0), np.round(np.geomspace(1000, FOREVER, 4000))])
-
-
-def _never(rates: Rates, loss: np.ndarray) -> str:
-    if np.ndim(rates):
-        return f"not within the schedule's {np.size(rates)} steps: the loss ends {loss[-1] - loss[0]:+.4f} nats away"
-    return f"no number of steps brings the loss back: it stays {loss[-1] - loss[0]:+.4f} nats away"
 
 
 def _convergence(course: Course, params: Mapping[str, float]) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fitting.answers.grid_minimum import last_within, parabola_minima
+from fitting.answers.grid_minimum import largest_within, parabola_minima
 from fitting.answers.limited_data import SMALLEST_RATIO
 from fitting.design.features import Features
 from fitting.design.inputs import LossColumn
@@ -81,9 +81,8 @@ def _trade_off(asked: dict[str, float], row: pd.DataFrame, output: LossColumn, o
     frame = _on_grid(row, len(RATIOS), r=RATIOS if output.mirrored else 1 - RATIOS)
     name = f"{output.loss}.loss_before"
     frame = frame.assign(**{name: asked["general_before"]} if name not in frame else {})
-    losses = _on_curves(frame, output, one)
     cap = asked["general_before"] * (1 + asked["tolerance"])
-    return np.nan_to_num(last_within(RATIOS, losses, np.full((len(losses), 1), cap))[0][:, 0])
+    return np.nan_to_num(largest_within(RATIOS, _on_curves(frame, output, one), cap))
 
 
 def _limited_data(asked: dict[str, float], row: pd.DataFrame, output: LossColumn, one: OfLaw) -> np.ndarray:

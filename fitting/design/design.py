@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from fitting.design.answer_draws import QUESTIONS, Answers, answer_draws, losses_at, residuals_at
 from fitting.design.features import Features
 from fitting.design.inputs import Laws, LossColumn, Points, Runs, read_candidates, read_outputs, read_points
-from fitting.design.selection import Draws, Score, centred, choose, gains_per_cost
+from fitting.design.selection import Draws, Score, centred, choose
 from fitting.points import PointsError
 from fitting.uncertainty.posterior import PARTICLES, Posterior, posterior
 
@@ -135,9 +135,10 @@ class Task:
         """The draws to choose with, which changes them."""
         return [replace(one, losses=one.losses.copy(), answers=one.answers.copy()) for one in self.draws]
 
-    def score(self, cost_power: float = COST_POWER, least: float = 0.0) -> Score:
-        """What a run takes from the variance over a power of its cost, which counts as `least` or more."""
-        return gains_per_cost(self.rows, np.maximum(self.runs.costs, least), cost_power)
+    def score(self, least: float = 0.0) -> Score:
+        """What a run takes from the variance of the answers, over a power of its cost, `least` or more."""
+        costs = np.maximum(self.runs.costs, least) ** COST_POWER
+        return lambda outputs, chosen: sum(output.gains(self.rows) for output in outputs) / costs
 
     def median(self) -> float:
         """The median answer to a question, of its first target."""
@@ -164,9 +165,38 @@ def design_task(
     points = [read_points(measured, output) for output in outputs]
     runs = read_candidates(candidates, cost, outputs)
     _check_target(target, outputs, points, runs, question)
-    draws, answers, parameters = _draws(outputs, points, runs, target, question, seed)
+    rows = np.concatenate(runs.rows)
+    reference = runs.frame.iloc[rows[np.linspace(0, len(rows) - 1, min(len(rows), 60)).astype(int)]]
+    frame = runs.frame.iloc[rows]
+    of_a_particle = int(np.clip(ELEMENTS // len(rows) // PARTICLES, 1, 8))
+    draws, answers, parameters = [], [], []
+    # What the answer to a question does not depend on need not be known.
+    for number, (output, known) in enumerate(zip(outputs[: 1 if question else None], points, strict=False)):
+        posteriors, features = [], []
+        for place, law in enumerate(output.laws):
+            x = output.columns(known.frame, law) if len(known.frame) else {name: np.zeros(0) for name in law.columns}
+            there = output.columns(frame, law)
+            features.append(Features.of(x, there))
+            rng = np.random.default_rng([seed, number, place])
+            reference_x = output.columns(reference, law)
+            posteriors.append(posterior(law, x, known.loss, features[-1](x), reference_x, rng, of_a_particle))
+        kept = _weighted(posteriors, np.random.default_rng([seed, number, len(posteriors)]))
+        of_laws = list(zip(kept, features, strict=True))
+        one = answer_draws(question, target, output, of_laws) if question else losses_at(target, output, of_laws)
+        noise = np.median(np.concatenate([each.noise for each in kept])) ** 2
+        count = one.values.shape[1]
+        losses = centred(residuals_at(frame, output, of_laws))
+        draws.append(Draws(losses, centred(one.values), np.full(len(frame), noise), np.full(count, 1 / count)))
+        answers.append(one)
+        parameters.append(np.hstack([kept[0].coefficients, kept[0].psi]))
     widest = WIDEST if question in ("trade_off", "limited_data") else inf
-    return Task(runs, draws, answers, parameters, _padded(runs), _lacking(outputs, points, question), widest)
+    counts = np.array([len(of_run) for of_run in runs.rows])
+    there = np.arange(counts.max()) < counts[:, None]
+    padded = np.full(there.shape, -1)
+    padded[there] = np.arange(len(rows))
+    asked = zip(outputs[: 1 if question else None], points, strict=False)
+    lacking = max(min(len(law.parameters) for law in output.laws) - len(known.loss) for output, known in asked)
+    return Task(runs, draws, answers, parameters, padded, lacking, widest)
 
 
 def _check(question: str | None, budget: float | None, batch: int | None) -> None:
@@ -201,37 +231,6 @@ def _check_target(
                 )
 
 
-def _draws(
-    outputs: list[LossColumn], points: list[Points], runs: Runs, target: pd.DataFrame, question: str | None, seed: int
-) -> tuple[list[Draws], list[Answers], list[np.ndarray]]:
-    """Centred draws of each output at candidates and target, and of the parameters of its first law."""
-    rows = np.concatenate(runs.rows)
-    reference = runs.frame.iloc[rows[np.linspace(0, len(rows) - 1, min(len(rows), 60)).astype(int)]]
-    frame = runs.frame.iloc[rows]
-    of_a_particle = int(np.clip(ELEMENTS // len(rows) // PARTICLES, 1, 8))
-    every, answers, parameters = [], [], []
-    # What the answer to a question does not depend on need not be known.
-    for number, (output, known) in enumerate(zip(outputs[: 1 if question else None], points, strict=False)):
-        posteriors, features = [], []
-        for place, law in enumerate(output.laws):
-            x = output.columns(known.frame, law) if len(known.frame) else {name: np.zeros(0) for name in law.columns}
-            there = output.columns(frame, law)
-            features.append(Features.of(x, there))
-            rng = np.random.default_rng([seed, number, place])
-            reference_x = output.columns(reference, law)
-            posteriors.append(posterior(law, x, known.loss, features[-1](x), reference_x, rng, of_a_particle))
-        kept = _weighted(posteriors, np.random.default_rng([seed, number, len(posteriors)]))
-        of_laws = list(zip(kept, features, strict=True))
-        one = answer_draws(question, target, output, of_laws) if question else losses_at(target, output, of_laws)
-        noise = np.median(np.concatenate([each.noise for each in kept])) ** 2
-        count = one.values.shape[1]
-        losses = centred(residuals_at(frame, output, of_laws))
-        every.append(Draws(losses, centred(one.values), np.full(len(frame), noise), np.full(count, 1 / count)))
-        answers.append(one)
-        parameters.append(np.hstack([kept[0].coefficients, kept[0].psi]))
-    return every, answers, parameters
-
-
 def _weighted(posteriors: list[Posterior], rng: np.random.Generator) -> list[Posterior]:
     """Draws of alternative laws in proportion to their weights.
 
@@ -244,22 +243,6 @@ def _weighted(posteriors: list[Posterior], rng: np.random.Generator) -> list[Pos
     share /= share.sum()
     counts = np.maximum((share * len(posteriors[0].noise)).round().astype(int), 2)
     return [one.some(rng.permutation(len(one.noise))[:count]) for one, count in zip(posteriors, counts, strict=True)]
-
-
-def _padded(runs: Runs) -> np.ndarray:
-    """Rows (runs, points) among those looked at, -1 where a run has fewer."""
-    padded = np.full((len(runs.rows), max(map(len, runs.rows))), -1)
-    start = 0
-    for run, rows in enumerate(runs.rows):
-        padded[run, : len(rows)] = start + np.arange(len(rows))
-        start += len(rows)
-    return padded
-
-
-def _lacking(outputs: list[LossColumn], points: list[Points], question: str | None) -> int:
-    """Points that are wanting until each loss has as many as the law with the fewest parameters."""
-    asked = zip(outputs[: 1 if question else None], points, strict=False)
-    return max(min(len(law.parameters) for law in output.laws) - len(known.loss) for output, known in asked)
 
 
 def _reason(task: Task, count: int, before: float, after: float) -> str:

@@ -105,8 +105,3 @@ def choose(
         spent += costs[run]
         chosen.append((run, [output.variance for output in outputs]))
     return chosen
-
-
-def gains_per_cost(rows: np.ndarray, costs: np.ndarray, power: float) -> Score:
-    """The score of a run: what it takes from the variance of the answers, over a power of its cost."""
-    return lambda outputs, chosen: sum(output.gains(rows) for output in outputs) / costs**power

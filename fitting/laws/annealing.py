@@ -2,16 +2,12 @@
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, Slopes, exponent, power
+from fitting.laws.law import Columns, Law, Parameter, exponent, power
 
 
 def _basis(x: Columns, psi: np.ndarray) -> np.ndarray:
     S1 = x["s1"]
     return np.column_stack([np.ones_like(S1), power(S1, -psi[0]), -x["s2"]])
-
-
-def _slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
-    return {(1, 0): -np.log(x["s1"]) * basis[:, 1], (2, "s2"): -basis[:, 0]}
 
 
 ANNEALING = Law(
@@ -29,5 +25,5 @@ ANNEALING = Law(
     positive=("s1",),
     basis=_basis,
     at_once=True,
-    slopes=_slopes,
+    slopes=lambda x, psi, basis: {(1, 0): -np.log(x["s1"]) * basis[:, 1], (2, "s2"): -basis[:, 0]},
 )

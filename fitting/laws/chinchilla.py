@@ -2,17 +2,13 @@
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, Slopes, StudyPoints, exponent, power
+from fitting.laws.law import Columns, Law, Parameter, StudyPoints, exponent, power
 
 
 def _basis(x: Columns, psi: np.ndarray) -> np.ndarray:
     alpha, beta = psi
     N, D = x["N"], x["D"]
     return np.column_stack([np.ones_like(N), power(N, -alpha), power(D, -beta)])
-
-
-def _slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
-    return {(1, 0): -np.log(x["N"]) * basis[:, 1], (2, 1): -np.log(x["D"]) * basis[:, 2]}
 
 
 CHINCHILLA = Law(
@@ -30,7 +26,7 @@ CHINCHILLA = Law(
     varies={"N": "alpha", "D": "beta"},
     positive=("D",),
     basis=_basis,
-    slopes=_slopes,
+    slopes=lambda x, psi, basis: {(1, 0): -np.log(x["N"]) * basis[:, 1], (2, 1): -np.log(x["D"]) * basis[:, 2]},
     study=StudyPoints(from_step=60),
     at_once=True,
 )

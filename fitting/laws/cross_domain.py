@@ -18,7 +18,7 @@ from fitting.laws.dcpt import (
     dcpt_constants,
     dcpt_slopes,
 )
-from fitting.laws.law import Columns, Cone, Constants, Law, Parameter, Slopes, Solving, exponent
+from fitting.laws.law import Columns, Cone, Law, Parameter, Slopes, Solving, exponent
 
 _FORMS = {
     "cross-domain-k1": (r"1/k_1", ("k1",), ()),
@@ -38,18 +38,17 @@ def _learnability(x: Columns, names: tuple[str, ...], weights: np.ndarray) -> tu
     return parts[0] + sum((w * part for w, part in zip(weights, parts[1:], strict=True)), start=0.0), parts[1:]
 
 
-def _cone(psi: np.ndarray, constants: Constants) -> np.ndarray:
-    return _padded(dcpt_cone(psi[:5], constants), corner=1.0)
-
-
-def _cone_derivatives(psi: np.ndarray, constants: Constants) -> dict[int, np.ndarray]:
-    return {j: _padded(edges, corner=0.0) for j, edges in dcpt_cone_derivatives(psi[:5], constants).items()}
-
-
 def _padded(edges: np.ndarray, corner: float) -> np.ndarray:
     padded = np.zeros((*edges.shape[:-2], 5, 5))
     padded[..., :4, :4], padded[..., 4, 4] = edges, corner
     return padded
+
+
+_CONE = Cone(
+    lambda psi, constants: _padded(dcpt_cone(psi[:5], constants), 1.0),
+    lambda psi, constants: {j: _padded(edges, 0.0) for j, edges in dcpt_cone_derivatives(psi[:5], constants).items()},
+    dcpt_constants,
+)
 
 
 def _form(name: str) -> Law:
@@ -82,7 +81,7 @@ def _form(name: str) -> Law:
         positive=("D",),
         basis=basis,
         slopes=slopes,
-        cone=Cone(_cone, _cone_derivatives, dcpt_constants),
+        cone=_CONE,
         solving=Solving(rugged=True),
         at_once=True,
     )

@@ -8,7 +8,7 @@ whose maximum is at r = 1 (eq. 26 and 40) or, where eta < 1, perhaps at the smal
 (B, C): with its edges in place of the axes, non-negative least squares keeps the law monotone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from fitting.laws.law import (
     Law,
     Parameter,
     Slopes,
+    SlopesOf,
     Solving,
     StudyPoints,
     exponent,
@@ -138,9 +139,24 @@ DCPT_FREE = replace(
 """For one schedule's points close together, where the constraint costs accuracy."""
 
 
-def _form(name: str, equation: str, of_r: str, parameters: tuple[Parameter, ...], **fields: Any) -> Law:
-    """A form with E, A and alpha before its `parameters`; `of_r` is the one that need not be fitted at one ratio."""
+def _form(
+    name: str,
+    equation: str,
+    of_r: str,
+    parameters: tuple[Parameter, ...],
+    terms: Callable[..., Sequence[np.ndarray]],
+    slopes: SlopesOf,
+    **fields: Any,
+) -> Law:
+    """A form with E, A and alpha before its `parameters`; `of_r` is the one that need not be fitted at one ratio.
+
+    `terms` and `slopes`: columns of the basis and derivatives, but for those of E and A.
+    """
     linear = tuple(p for p in parameters if p.linear)
+
+    def basis(x: Columns, psi: np.ndarray) -> np.ndarray:
+        return np.array([np.ones_like(x["N"]), power(x["N"], -psi[0]), *terms(x, *psi[1:])]).T
+
     return Law(
         name=name,
         equation=rf"L = E + A\,N^{{-\alpha}} + {equation}",
@@ -154,32 +170,20 @@ def _form(name: str, equation: str, of_r: str, parameters: tuple[Parameter, ...]
         positive=("D",),
         study=StudyPoints(from_step=60, min_ratio=0.1),
         at_once=True,
+        basis=basis,
+        slopes=lambda x, psi, made: {(1, 0): -np.log(x["N"]) * made[:, 1], **slopes(x, psi, made)},
         **fields,
     )
-
-
-def _l1(x: Columns, psi: np.ndarray) -> np.ndarray:
-    alpha, beta, gamma, eps = psi
-    N, D, r = x["N"], x["D"], x["r"]
-    return np.array([np.ones_like(N), power(N, -alpha), power(D, -beta), power(r + eps, -gamma)]).T
 
 
 def _l1_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     _, _, gamma, eps = psi
     r = x["r"]
     return {
-        (1, 0): -np.log(x["N"]) * basis[:, 1],
         (2, 1): -np.log(x["D"]) * basis[:, 2],
         (3, 2): -np.log(r + eps) * basis[:, 3],
         (3, 3): -gamma / (r + eps) * basis[:, 3],
     }
-
-
-def _l2(x: Columns, psi: np.ndarray) -> np.ndarray:
-    alpha, beta, gamma, eta, c, eps = psi
-    N, D, r = x["N"], x["D"], x["r"]
-    bracket = power(D, -beta) + c * power(r + eps, -gamma)
-    return np.array([np.ones_like(N), power(N, -alpha), power(bracket, eta)]).T
 
 
 def _l2_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
@@ -188,7 +192,6 @@ def _l2_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     bracket = of_tokens + c * of_ratio
     outer = eta * basis[:, 2] / bracket
     return {
-        (1, 0): -np.log(x["N"]) * basis[:, 1],
         (2, 1): -np.log(x["D"]) * of_tokens * outer,
         (2, 2): -np.log(x["r"] + eps) * c * of_ratio * outer,
         (2, 3): np.log(bracket) * basis[:, 2],
@@ -204,37 +207,15 @@ def _l2_printed(params: Mapping[str, float]) -> dict[str, float]:
     return {**rest, "B": B, "C": params["C/B"] * B}
 
 
-def _l4(x: Columns, psi: np.ndarray) -> np.ndarray:
-    alpha, beta, b, c = psi
-    N, D, r = x["N"], x["D"], x["r"]
-    of_tokens = np.exp(r * np.log(b) - beta * np.log(D))
-    return np.array([np.ones_like(N), power(N, -alpha), of_tokens, np.exp(-r * np.log(c))]).T
-
-
 def _l4_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     _, _, b, c = psi
-    return {
-        (1, 0): -np.log(x["N"]) * basis[:, 1],
-        (2, 1): -np.log(x["D"]) * basis[:, 2],
-        (2, 2): x["r"] / b * basis[:, 2],
-        (3, 3): -x["r"] / c * basis[:, 3],
-    }
-
-
-def _l5(x: Columns, psi: np.ndarray) -> np.ndarray:
-    alpha, beta, sigma = psi
-    N, D, r = x["N"], x["D"], x["r"]
-    return np.array([np.ones_like(N), power(N, -alpha), power(r * D + (1 - r) * sigma, -beta)]).T
+    return {(2, 1): -np.log(x["D"]) * basis[:, 2], (2, 2): x["r"] / b * basis[:, 2], (3, 3): -x["r"] / c * basis[:, 3]}
 
 
 def _l5_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     _, beta, sigma = psi
     effective = x["r"] * x["D"] + (1 - x["r"]) * sigma
-    return {
-        (1, 0): -np.log(x["N"]) * basis[:, 1],
-        (2, 1): -np.log(effective) * basis[:, 2],
-        (2, 2): -beta * (1 - x["r"]) / effective * basis[:, 2],
-    }
+    return {(2, 1): -np.log(effective) * basis[:, 2], (2, 2): -beta * (1 - x["r"]) / effective * basis[:, 2]}
 
 
 DCPT_FORMS = (
@@ -247,8 +228,8 @@ DCPT_FORMS = (
             Parameter("C", "nats per token, at r + eps = 1"),
             *(exponent("beta", "D"), exponent("gamma", "r + eps"), ratio_offset("eps")),
         ),
-        basis=_l1,
-        slopes=_l1_slopes,
+        lambda x, beta, gamma, eps: (power(x["D"], -beta), power(x["r"] + eps, -gamma)),
+        _l1_slopes,
     ),
     _form(
         "dcpt-l2",
@@ -261,8 +242,8 @@ DCPT_FORMS = (
             Parameter("C/B", "none", 1e-6, 1e6, linear=False, start=(1e-2, 1e2), scale="log"),
             ratio_offset("eps"),
         ),
-        basis=_l2,
-        slopes=_l2_slopes,
+        lambda x, beta, gamma, eta, c, eps: (power(power(x["D"], -beta) + c * power(x["r"] + eps, -gamma), eta),),
+        _l2_slopes,
         printed=_l2_printed,
     ),
     _form(
@@ -276,8 +257,8 @@ DCPT_FORMS = (
             Parameter("b", "base of r in the term of D", 1e-6, 1e6, linear=False, start=(1e-2, 1e2), scale="log"),
             Parameter("c", "base of r in its own term", 1.0 + 1e-6, 1e8, linear=False, start=(1.1, 1e7), scale="log"),
         ),
-        basis=_l4,
-        slopes=_l4_slopes,
+        lambda x, beta, b, c: (np.exp(x["r"] * np.log(b) - beta * np.log(x["D"])), np.exp(-x["r"] * np.log(c))),
+        _l4_slopes,
         solving=Solving(rugged=True),
     ),
     _form(
@@ -289,8 +270,8 @@ DCPT_FORMS = (
             exponent("beta", "effective tokens"),
             Parameter("sigma", "billions of tokens", 1e-8, 1e4, linear=False, start=(1e-4, 10.0), scale="log"),
         ),
-        basis=_l5,
-        slopes=_l5_slopes,
+        lambda x, beta, sigma: (power(x["r"] * x["D"] + (1 - x["r"]) * sigma, -beta),),
+        _l5_slopes,
     ),
 )
 """L1: Chinchilla with a term for the ratio. L2: tokens and ratio in one bracket. L4: the ratio in two exponentials.

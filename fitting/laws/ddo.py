@@ -10,10 +10,6 @@ import numpy as np
 from fitting.laws.law import Columns, Law, Parameter
 
 
-def _basis(x: Columns, psi: np.ndarray) -> np.ndarray:
-    return np.ones((len(x["x"]), 1))
-
-
 def _offset(x: Columns, psi: np.ndarray) -> np.ndarray:
     a, b = psi
     return (x["x"] + a) ** -b
@@ -32,7 +28,7 @@ DDO = Law(
     ),
     columns=("x",),
     varies={"x": "b"},
-    basis=_basis,
+    basis=lambda x, psi: np.ones((len(x["x"]), 1)),
     offset=_offset,
     at_once=True,
 )

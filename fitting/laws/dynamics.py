@@ -101,14 +101,9 @@ def _off_zero(a2: float) -> float:
     return a2 if abs(a2) > 1e-9 else 1e-9
 
 
-def _unit_shift(psi: np.ndarray) -> np.ndarray:
-    """Coefficients (5,) for which the shift is 1 at r = 0 on the old corpus; a2 can then pass through 0."""
-    return np.array([1.0, 1.0, 1.0, 1.0, -1.0 / np.expm1(-_off_zero(psi[4]))])
-
-
-def _unit_shift_domain(psi: np.ndarray) -> np.ndarray:
-    """Coefficients (5,) for which the shift is 1 at r = 1 on the new corpus."""
-    return np.array([1.0, 1.0, 1.0, 1.0, 1.0 / np.expm1(_off_zero(psi[4]))])
+def _unit_shift(side: int) -> Solving:
+    """Coefficients by which the shift is 1 at r = 0 (side -1), or at r = 1 (side 1); a2 can then pass through 0."""
+    return Solving(amplitudes=lambda psi: np.array([1.0, 1.0, 1.0, 1.0, side / np.expm1(side * _off_zero(psi[4]))]))
 
 
 def _power(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -189,7 +184,7 @@ DYNAMICS = (
         lambda x, psi: _replayed(x, psi, -np.expm1(-_off_zero(psi[4]) * (1 - x["r"]))),
         nonlinear=(_A1, _A2),
         varies={"r": "a2"},
-        solving=Solving(amplitudes=_unit_shift),
+        solving=_unit_shift(-1),
         study=StudyPoints(from_step=1),
         on_domain="dynamics-replay-domain",
     ),
@@ -200,7 +195,7 @@ DYNAMICS = (
         lambda x, psi: _replayed(x, psi, np.expm1(_off_zero(psi[4]) * x["r"])),
         nonlinear=(_A1, _A2),
         varies={"r": "a2"},
-        solving=Solving(amplitudes=_unit_shift_domain),
+        solving=_unit_shift(1),
     ),
     *(
         _law(

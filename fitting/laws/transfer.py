@@ -62,10 +62,6 @@ _COLUMNS = ("rho", "r", "s1", "s2", "s1_pretrain")
 _ANCHORED_COLUMNS = ("loss_before", *_COLUMNS)
 
 
-def _before(x: Columns, psi: np.ndarray) -> np.ndarray:
-    return x["loss_before"]
-
-
 def _terms(x: Columns, eps: float, shift: np.ndarray) -> np.ndarray:
     distance = np.log((x["rho"] + eps) / (x["r"] + eps))
     return np.column_stack([-x["s2"], distance * shift, -np.log1p(x["s1"] / x["s1_pretrain"])])
@@ -104,14 +100,6 @@ def _scaled_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     of_size = power(x["N"], psi[2])
     slopes = {(k, j): slope * of_size if k == 1 else slope for (k, j), slope in _anchored_slopes(x, psi, basis).items()}
     return {**slopes, (1, 2): np.log(x["N"]) * basis[:, 1]}
-
-
-def _sized(x: Columns, psi: np.ndarray) -> np.ndarray:
-    return np.column_stack([_anchored(x, psi[:2]), np.ones_like(x["N"]), power(x["N"], -psi[2])])
-
-
-def _sized_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
-    return {**_anchored_slopes(x, psi, basis), (4, 2): -np.log(x["N"]) * basis[:, 4]}
 
 
 def _rate(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -256,9 +244,9 @@ def _law(
     name: str, equation: str, parameters: tuple[Parameter, ...], basis: Basis, slopes: SlopesOf | None, **more: Any
 ) -> Law:
     """A law with the fields that most of these have, but for those in `more`."""
-    fields = {"source": _SOURCE, "columns": _ANCHORED_COLUMNS, "varies": {"r": "eps", "s1": "E"}, "offset": _before}
-    fields |= {"parameters": parameters, "basis": basis, "slopes": slopes, "study": _STUDY, "at_once": True}
-    return Law(name=name, equation=equation, **(fields | more))
+    fields = {"source": _SOURCE, "columns": _ANCHORED_COLUMNS, "varies": {"r": "eps", "s1": "E"}, "study": _STUDY}
+    fields |= {"parameters": parameters, "basis": basis, "slopes": slopes, "offset": lambda x, psi: x["loss_before"]}
+    return Law(name=name, equation=equation, at_once=True, **(fields | more))
 
 
 _OPEN: dict[str, Any] = {"varies": {"r": "eps", "s1_root": "E"}, "columns": _OPEN_COLUMNS, "source": _OPEN_SOURCE}
@@ -279,8 +267,8 @@ TRANSFER = (
         "transfer",
         rf"L = L_0 + F N^{{-g}} - C_2 S_2 + C {_SHIFT}\log(1+E S_1){_FURTHER}",
         (_C2, _C, _G, Parameter("L0", "nats per token"), Parameter("F", _AT_1), _EPS, _E, exponent("g", "N")),
-        _sized,
-        _sized_slopes,
+        lambda x, psi: np.column_stack([_anchored(x, psi[:2]), np.ones_like(x["N"]), power(x["N"], -psi[2])]),
+        lambda x, psi, basis: {**_anchored_slopes(x, psi, basis), (4, 2): -np.log(x["N"]) * basis[:, 4]},
         columns=(*_COLUMNS, "N"),
         varies={"r": "eps", "s1": "E", "N": "g"},
         offset=no_offset,

@@ -1,5 +1,6 @@
 """AutoScale: the optimal tokens of each domain at a scale, from the optima at two other scales."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -67,14 +68,32 @@ def autoscale(
     """
     names, one, two = _two_scales(first, second)
     offset, cap = _a_domain(offsets, "offsets", names, 0.0), _a_domain(caps or {}, "caps", names, np.inf)
-    _check_scales(one, two, offset, cap, target, names)
+    if not (np.isfinite(target) and target > 0):
+        raise PointsError(f"target = {target:g} must be above 0: the total of tokens at the scale asked for")
+    for key, values in (("first", one), ("second", two)):
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)) | ~(values + offset > 0))
+        if len(bad):
+            need = "each domain needs some, or an offset above 0"
+            raise PointsError(f"{key}: {names[bad[0]]} = {values[bad[0]]:g} tokens; {need}")
+    if abs(two.sum() - one.sum()) <= 1e-6 * max(one.sum(), two.sum()):
+        raise PointsError(f"first and second both sum to {one.sum():g}: two scales of different size are needed")
+    if cap.sum() < target * (1 - 1e-12):
+        more = "allow more passes or a smaller target"
+        raise PointsError(f"caps sum to {cap.sum():g}, below target = {target:g}: {more}")
     if two.sum() < one.sum():
         first, second, one, two = second, first, two, one
     free, _ = _at(one, two, offset, np.full(len(one), np.inf), target)
     tokens, tau = _at(one, two, offset, cap, target)
     low = high = np.full(len(one), np.nan)
     if isinstance(first, DDO) and isinstance(second, DDO) and len(first.draws) and len(second.draws):
-        low, high = _interval(first, second, offset, cap, target, tokens)
+        # Both answers used the same random numbers, though their noise is independent.
+        other, paths = np.random.default_rng(0).permutation(len(second.draws)), []
+        for a, b in zip(first.draws, second.draws[other], strict=False):
+            ends = np.maximum(a, 1e-12) * first.tokens.sum(), np.maximum(b, 1e-12) * second.tokens.sum()
+            with contextlib.suppress(PointsError):  # A path without the target.
+                paths.append(_at(*ends, offset, cap, target)[0])
+        low, high = np.quantile(paths, TAILS, axis=0) if paths else (tokens, tokens)
+        low, high = np.minimum(low, tokens), np.maximum(high, tokens)
 
     held = np.flatnonzero((tokens >= cap * (1 - 1e-12)) & (free > cap))
     lines = [f"{names[j]} is held at its cap of {cap[j]:.6g} tokens; free: {free[j]:.6g}" for j in held]
@@ -90,7 +109,7 @@ def autoscale(
         tau=tau,
         held=[names[j] for j in held],
         status=held_status(lines, "nothing: no domain is at a cap"),
-        warnings=_warnings(one, two, tokens, target, names) + _bound_lines((first, second), (one, two), names),
+        warnings=_warnings((first, second), one, two, tokens, target, names),
     )
 
 
@@ -118,21 +137,6 @@ def _at(
     return tokens(above), float(above)
 
 
-def _interval(first: DDO, second: DDO, offset, cap, target, tokens) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high), each (m,): over pairs of draws of the two optima; a path without the target is left out."""
-    # Both answers used the same random numbers, though their noise is independent.
-    other = np.random.default_rng(0).permutation(len(second.draws))
-    found = []
-    for a, b in zip(first.draws, second.draws[other], strict=False):
-        one, two = np.maximum(a, 1e-12) * first.tokens.sum(), np.maximum(b, 1e-12) * second.tokens.sum()
-        try:
-            found.append(_at(one, two, offset, cap, target)[0])
-        except PointsError:
-            continue
-    low, high = np.quantile(found, TAILS, axis=0) if found else (tokens, tokens)
-    return np.minimum(low, tokens), np.maximum(high, tokens)
-
-
 def _two_scales(first: Tokens | DDO, second: Tokens | DDO) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
     """The domains' names and the tokens (m,) at both scales."""
     first, second = (
@@ -158,30 +162,7 @@ def _a_domain(given: Tokens | float, key: str, names: tuple[str, ...], missing: 
     return values
 
 
-def _check_scales(one, two, offset, cap, target: float, names: tuple[str, ...]) -> None:
-    if not (np.isfinite(target) and target > 0):
-        raise PointsError(f"target = {target:g} must be above 0: the total of tokens at the scale asked for")
-    for key, values in (("first", one), ("second", two)):
-        bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)) | ~(values + offset > 0))
-        if len(bad):
-            need = "each domain needs some, or an offset above 0"
-            raise PointsError(f"{key}: {names[bad[0]]} = {values[bad[0]]:g} tokens; {need}")
-    if abs(two.sum() - one.sum()) <= 1e-6 * max(one.sum(), two.sum()):
-        raise PointsError(f"first and second both sum to {one.sum():g}: two scales of different size are needed")
-    if cap.sum() < target * (1 - 1e-12):
-        more = "allow more passes or a smaller target"
-        raise PointsError(f"caps sum to {cap.sum():g}, below target = {target:g}: {more}")
-
-
-def _bound_lines(given, scales: tuple[np.ndarray, np.ndarray], names: tuple[str, ...]) -> list[str]:
-    """Warnings on optima at a bound, where the multiplier does not determine the tokens."""
-    where = [answer.status.message for answer in given if isinstance(answer, DDO) and answer.held]
-    empty = [names[j] for j in np.flatnonzero((scales[0] == 0) | (scales[1] == 0))]
-    where += [f"{', '.join(empty)}: no tokens at one scale"] if empty else []
-    return [f"{line}; such an optimum need not lie on the path" for line in where]
-
-
-def _warnings(one, two, tokens, target: float, names: tuple[str, ...]) -> list[str]:
+def _warnings(given, one, two, tokens, target: float, names: tuple[str, ...]) -> list[str]:
     lines = []
     for total, side, beyond in ((two.sum(), "larger", target > two.sum()), (one.sum(), "smaller", target < one.sum())):
         if beyond and abs(target / total - 1) > 1e-9:
@@ -191,4 +172,9 @@ def _warnings(one, two, tokens, target: float, names: tuple[str, ...]) -> list[s
     if shrinking:
         lines.append(f"{', '.join(shrinking)}: fewer tokens at the larger scale, where the theory expects growth")
     gone = [names[j] for j in np.flatnonzero(tokens <= 0)]
-    return [*lines, f"{', '.join(gone)}: the path leaves it without tokens"] if gone else lines
+    lines += [f"{', '.join(gone)}: the path leaves it without tokens"] if gone else []
+    # At a bound the multiplier does not determine the tokens.
+    where = [answer.status.message for answer in given if isinstance(answer, DDO) and answer.held]
+    empty = [names[j] for j in np.flatnonzero((one == 0) | (two == 0))]
+    where += [f"{', '.join(empty)}: no tokens at one scale"] if empty else []
+    return [*lines, *(f"{line}; such an optimum need not lie on the path" for line in where)]

@@ -71,14 +71,7 @@ class DDO:
         return self.base * float(1 + np.sum(change))
 
 
-def ddo(
-    losses,
-    factors,
-    base_weights=None,
-    *,
-    names: Sequence[str] | None = None,
-    tokens: float = 1.0,
-) -> DDO:
+def ddo(losses, factors, base_weights=None, *, names: Sequence[str] | None = None, tokens: float = 1.0) -> DDO:
     """The mixture weights of least loss by one curve a domain, at the total tokens of the base run.
 
     Each domain's curve L / L_base = (x + a)^-b + c is fitted to its runs, x being its tokens over those of the base

@@ -81,27 +81,21 @@ def _axes(problem: Problem, grid: Mapping[str, Iterable[float]]) -> list[list[fl
     if unknown:
         raise PointsError(f"grid: {problem.law.name} does not search for {', '.join(unknown)}; it does for {names}")
     given = {**GRIDS.get(problem.law.name, {}), **{name: tuple(values) for name, values in grid.items()}}
-    axes: list[list[float]] = []
-    mirrored: list[list[float]] = []
-    for p in problem.law.linear:
-        if p.name in problem.fixed:
-            continue
-        axes.append(list(given.get(p.name, (-2.0, 0.0, 2.0))))
-        if p.either_sign and problem.law.cone is None:
-            mirrored.append(list(given.get(p.name, (-2.0, 0.0, 2.0))))
-    shapes = []
+    amounts = [p for p in problem.law.linear if p.name not in problem.fixed]
+    amounts += [p for p in amounts if p.either_sign and problem.law.cone is None]
+    axes = [list(given.get(p.name, (-2.0, 0.0, 2.0))) for p in amounts]
     for p, low, high in zip(problem.nonlinear, problem.lower, problem.upper, strict=True):
         if p.name in given:
             values = np.array([p.coordinate(max(value, p.low)) for value in given[p.name]])
         else:
             values = np.linspace(p.coordinate(p.start[0]), p.coordinate(p.start[1]), 3)
-        shapes.append(np.clip(values, low, high).tolist())
-    return axes + mirrored + shapes
+        axes.append(np.clip(values, low, high).tolist())
+    return axes
 
 
 def _theta(problem: Problem, point: np.ndarray, m: int) -> np.ndarray:
     z = point[m:]
-    return np.concatenate([np.exp(point[:m]) * problem.sizes(z), z])
+    return np.concatenate([np.exp(point[:m]) * problem.at(z).size, z])
 
 
 def _objective(problem: Problem, point: np.ndarray, m: int) -> tuple[float, np.ndarray]:
@@ -110,7 +104,7 @@ def _objective(problem: Problem, point: np.ndarray, m: int) -> tuple[float, np.n
     u, z = theta[:m], theta[m:]
     offset, columns = problem.columns(z)
     at = offset + columns @ u
-    if not problem.has_residuals(at):
+    if not (np.isfinite(at) if problem.scale else at > 0).all():
         return 1e6, np.zeros(len(point))
     residuals = problem.residuals(at)
     pull = problem.point_weights * np.clip(residuals, -problem.delta, problem.delta) / problem.unit(at)

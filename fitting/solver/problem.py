@@ -49,6 +49,9 @@ class Problem:
     fixed: Mapping[str, float] = field(default_factory=dict)
     prior: float = 0.0
     scale: float = 0.0
+    _last: list = field(default_factory=list, init=False)
+    _repeated: list = field(default_factory=list, init=False)
+    _known_pairs: dict[tuple, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, init=False)
 
     @cached_property
     def nonlinear(self) -> tuple[Parameter, ...]:
@@ -133,18 +136,6 @@ class Problem:
         logs, memories = (np.array([p.scale == scale for p in self.nonlinear], bool) for scale in ("log", "memory"))
         return logs, memories if memories.any() else None
 
-    @cached_property
-    def _last(self) -> list:
-        return []
-
-    @cached_property
-    def _repeated(self) -> list:
-        return []
-
-    @cached_property
-    def _known_pairs(self) -> dict[tuple, tuple[np.ndarray, np.ndarray]]:
-        return {}
-
     @property
     def n_free(self) -> int:
         """Number of parameters that are fitted."""
@@ -160,10 +151,6 @@ class Problem:
     def residuals(self, at: np.ndarray) -> np.ndarray:
         """Log residuals (n,) of the loss `at`, or those of the loss itself over the scale."""
         return (at - self.loss) / self.scale if self.scale else np.log(at) - self.log_loss
-
-    def has_residuals(self, at: np.ndarray) -> bool:
-        """Whether the residuals of the loss `at` are finite."""
-        return bool((at > 0).all()) if not self.scale else bool(np.isfinite(at).all())
 
     def unit(self, at: np.ndarray) -> np.ndarray | float:
         """What a small change of the loss `at` is divided by to be a change of the residual."""
@@ -199,7 +186,7 @@ class Problem:
     def rescaled(self, theta: np.ndarray, other: "Problem") -> np.ndarray:
         """The theta of this problem that stands for the parameters which `theta` stands for in the other."""
         m = len(theta) - len(self.nonlinear)
-        return np.concatenate([theta[:m] / other.sizes(theta[m:]) * self.sizes(theta[m:]), theta[m:]])
+        return np.concatenate([theta[:m] / other.at(theta[m:]).size * self.at(theta[m:]).size, theta[m:]])
 
     def values(self, z: np.ndarray) -> np.ndarray:
         """Values (..., q) of all nonlinear parameters of the law at coordinates z (..., q), and of lambda."""
@@ -218,10 +205,6 @@ class Problem:
     def columns(self, z: np.ndarray) -> tuple[np.ndarray | float, np.ndarray]:
         """The offset and the (n, m) matrix of scaled generator columns at z: loss = offset + columns @ u."""
         return self.at(z).offset, self.at(z).rows.T
-
-    def sizes(self, z: np.ndarray) -> np.ndarray:
-        """Root mean square (m,) of each generator's column at z: an amount divided by it is a coefficient."""
-        return self.at(z).size
 
     def at(self, z: np.ndarray) -> LawAt:
         """The law at coordinates z (q,), or at several places, z (places, q)."""

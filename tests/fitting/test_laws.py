@@ -207,7 +207,7 @@ def test_slopes_are_those_of_the_law(name, fixed):
             ends = []
             for moved in (z + step, z - step):
                 offset, columns = problem.columns(moved)
-                amounts = u if scaled else u * problem.sizes(moved) / problem.sizes(z)
+                amounts = u if scaled else u * problem.at(moved).size / problem.at(z).size
                 ends.append(offset + columns @ amounts)
             assert slopes[:, j] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5, abs=1e-7)
 
