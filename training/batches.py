@@ -30,7 +30,7 @@ def training_batches(
         for number, name in enumerate(sampler.corpora):
             rows = np.flatnonzero(corpus == number)
             tokens[rows] = _windows(stores[name], "train", position[rows], spec)
-        tokens = _objective(tokens, local, spec, next(iter(stores.values())).vocabulary, spec.seed)
+        tokens = _objective(tokens, local, spec, next(iter(stores.values())).meta.vocabulary, spec.seed)
         yield from torch.from_numpy(tokens).split(spec.global_batch // group.count)
 
 
@@ -51,7 +51,7 @@ def store_of(manifest: Manifest, corpus: str, fingerprint: str) -> TokenStore:
         CorpusError: the corpus has changed since the plan was made.
     """
     store = manifest.store(corpus)
-    if store.fingerprint != fingerprint:
+    if store.meta.fingerprint != fingerprint:
         raise CorpusError(f"{corpus}: the corpus has changed since this run was planned; restore it, or plan again")
     return store
 
@@ -60,7 +60,7 @@ def validation_windows(store: TokenStore, spec: RunSpec) -> torch.Tensor:
     """Fixed validation windows of a corpus, (count, T + 1) token ids, or (count, 2, T) with fixed masks."""
     positions = store.validation_positions(spec.validation_windows, spec.sequence_length)
     tokens = _windows(store, "validation", positions, spec)
-    return torch.from_numpy(_objective(tokens, np.arange(len(tokens)), spec, store.vocabulary, seed=0))
+    return torch.from_numpy(_objective(tokens, np.arange(len(tokens)), spec, store.meta.vocabulary, seed=0))
 
 
 def _windows(store: TokenStore, split: str, positions: np.ndarray, spec: RunSpec) -> np.ndarray:

@@ -65,18 +65,13 @@ def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
     elif policy.policy == "decay":
         taken = _thinned(policy, steps)
     elif policy.policy == "sectional":
-        taken = _sectional(policy.every, steps)
+        # In integers, so that the border is the same step on every machine.
+        dense = range(4 * policy.every, steps * 6 // 10 + 1, 4 * policy.every)
+        taken = [*dense, *range((dense[-1] if dense else 0) + 8 * policy.every, steps + 1, 8 * policy.every)]
     else:
         spacing = policy.every * (5 if policy.policy == "sparse" else 1)
         taken = list(range(spacing, steps + 1, spacing))
     return sorted({0, *taken, steps})
-
-
-def _sectional(every: int, steps: int) -> list[int]:
-    # In integers, so that the border is the same step on every machine.
-    dense = range(4 * every, steps * 6 // 10 + 1, 4 * every)
-    border = dense[-1] if dense else 0
-    return [*dense, *range(border + 8 * every, steps + 1, 8 * every)]
 
 
 def _thinned(policy: EvaluationPolicy, steps: int) -> list[int]:

@@ -261,7 +261,8 @@ def _train_within_memory(
         fitting = group.broadcast(within_memory, spec, execution, kept)
         state = resumable_state(spec, folder) if group.first else None
         with answering(at_once=alone):
-            begun = _begun_with(folder) if state else None
+            here = (record for record in reversed(attempts(folder)) if record.get("device") == device_name())
+            begun = next((record["engine"] for record in here if "engine" in record), None) if state else None
             engine = group.broadcast(choose_engine, spec, fitting, tokens_of_shape, begun)
         facts = {"engine": engine, "parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
         facts |= {"micro_batch": fitting.micro_batch, "from_step": step_of(state) if state else 0}
@@ -291,14 +292,6 @@ def _train_within_memory(
         drop_shared_engines()
         gc.collect()
         log(f"{folder.name}: {keep_smaller(spec, fitting, kept, parallel.activation_checkpointing)}")
-
-
-def _begun_with(folder: Path) -> str | None:
-    """The engine of a run's last attempt on this machine."""
-    from training.devices.processor import device_name
-
-    here = (record for record in reversed(attempts(folder)) if record.get("device") == device_name())
-    return next((record["engine"] for record in here if "engine" in record), None)
 
 
 def _exit_of(error: BaseException) -> Exit:

@@ -190,23 +190,18 @@ def permuted(values: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
     low_bits = np.uint64(bits // 2)
     low_mask = np.uint64((1 << (bits // 2)) - 1)
     high_mask = np.uint64((1 << (bits - bits // 2)) - 1)
-    result = values.astype(np.uint64)
-    walking: np.ndarray | None = None
-    current = result
+    result, walking = np.empty_like(values), np.arange(values.size)
+    current = values.astype(np.uint64)
     while current.size:
         high, low = current >> low_bits, current & low_mask
         for number in range(0, _ROUNDS, 2):
             high ^= _round(low, keys, number) & high_mask
             low ^= _round(high, keys, number + 1) & low_mask
         current = (high << low_bits) | low
+        result[walking] = current
         outside = current >= np.uint64(size)
-        if walking is None:
-            result, walking = current, np.flatnonzero(outside)
-        else:
-            result[walking] = current
-            walking = walking[outside]
-        current, keys = current[outside], keys[outside]
-    return result.astype(np.int64)
+        walking, current, keys = walking[outside], current[outside], keys[outside]
+    return result
 
 
 def _round(half: np.ndarray, keys: np.ndarray, number: int) -> np.ndarray:

@@ -123,13 +123,8 @@ def part_lengths(parts: Sequence[tuple[int | None, float | None]], steps: int, k
     return lengths
 
 
-def _linear(start: float, end: float, done: np.ndarray, power: float) -> np.ndarray:
-    return start + (end - start) * done
-
-
 _SHAPES: dict[str, Callable[[float, float, np.ndarray, float], np.ndarray]] = {
-    "constant": _linear,
-    "linear": _linear,
+    **dict.fromkeys(("constant", "linear"), lambda start, end, done, _: start + (end - start) * done),
     "cosine": lambda start, end, done, _: end + (start - end) * (1.0 + np.cos(np.pi * done)) / 2.0,
     "exponential": lambda start, end, done, _: start * (end / start) ** done,
     "one_minus_sqrt": lambda start, end, done, _: end + (start - end) * (1.0 - np.sqrt(done)),

@@ -10,7 +10,7 @@ from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.context import Context
 from training.corpora.hub import hub_reason
 from training.corpora.locations import first_line
-from training.corpora.tokenizer import declared_ends, declared_separator, load_tokenizer
+from training.corpora.tokenizer import ENDS, declared_separator, declared_tokens, load_tokenizer
 from training.durable import read_json
 from training.parameters import model_size
 from training.spec import Architecture, Objective, SpecError
@@ -106,7 +106,7 @@ def separator_is_first(context: Context) -> bool:
         return False
     if question.sequence_start == "separator" or not manifest.tokenizer:
         return question.sequence_start == "separator"
-    begin, end = declared_ends(manifest.tokenizer_path)
+    begin, end = declared_tokens(manifest.tokenizer_path, *ENDS)
     separator = question.corpora.tokenizer.separator or declared_separator(manifest.tokenizer_path)
     return separator is not None and separator == begin != end
 

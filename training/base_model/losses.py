@@ -17,12 +17,7 @@ from training.spec import Parallel, RunSpec, SpecError
 
 
 def directory_losses(
-    spec: RunSpec,
-    directory: Path,
-    manifest: Manifest,
-    *,
-    micro_batch: int,
-    threads: int,
+    spec: RunSpec, directory: Path, manifest: Manifest, *, micro_batch: int, threads: int
 ) -> dict[str, Validation]:
     """Corpus -> loss of the weights in a directory, as a run of `spec` measures it.
 

@@ -74,7 +74,13 @@ class StateReader:
         for begin, part in sorted(self._parts.get(name, []), key=lambda item: item[0]):
             end = min(start + length, begin + math.prod(part.get_shape()))
             if begin <= done < end:
-                found.append(_flat(part, done - begin, end - begin))
+                first, last = done - begin, end - begin
+                if not (shape := part.get_shape()):
+                    found.append(part[...].reshape(1))
+                else:
+                    row = math.prod(shape[1:])
+                    skipped = first // row * row
+                    found.append(part[first // row : -(-last // row)].reshape(-1)[first - skipped : last - skipped])
                 done = end
         if done < start + length:
             count = math.prod(self.shapes.get(name, (0,)))
@@ -89,13 +95,3 @@ def open_tensors(path: Path) -> Iterator[StateReader]:
     with contextlib.ExitStack() as files:
         names = sorted(name for name in read_json(path / "DONE") if name.endswith(".safetensors"))
         yield StateReader(path, [files.enter_context(safe_open(path / name, "pt")) for name in names])
-
-
-def _flat(part: Any, start: int, end: int) -> torch.Tensor:
-    """A range of a tensor in a file, flattened."""
-    shape = part.get_shape()
-    if not shape:
-        return part[...].reshape(1)
-    row = math.prod(shape[1:])
-    first = start // row
-    return part[first : -(-end // row)].reshape(-1)[start - first * row : end - first * row]

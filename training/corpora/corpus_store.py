@@ -54,7 +54,13 @@ def make_store(
         if not (merged / "meta.json").exists():
             corpus = ShardedCorpus.begin(unfinished, reader, how, screen)
             run_shards(corpus, workers, corpus.missing_shards(), _Progress(corpus))
-            _merge(corpus, merged)
+            parts = [corpus.parts(number) for number in range(len(corpus.shards))]
+            read = [of_shard for of_shard, shard in zip(parts, corpus.shards, strict=True) if not shard.held_out]
+            dropped = sum((Counter(of_shard[-1].position[2]) for of_shard in read), Counter[str]())
+            if not any(part_totals(of_shard)[1] or any(part.screened for part in of_shard) for of_shard in read):
+                raise nothing_kept(reader.source, dropped)
+            merged.mkdir(exist_ok=True)
+            merge_parts(merged, [part for of_shard in parts for part in of_shard], how, dropped)
         merged.rename(folder)
         flush_folder(folder.parent)
     except CorpusError as error:
@@ -86,16 +92,6 @@ def store_summary(meta: StoreMeta) -> str:
         f"{sum(meta.bytes.values()) / 1e6:.1f} MB, {sum(meta.documents.values()):,} documents, "
         f"{meta.tokens['train']:,} tokens to train on, {meta.tokens['validation']:,} to validate"
     )
-
-
-def _merge(corpus: ShardedCorpus, folder: Path) -> None:
-    parts = [corpus.parts(number) for number in range(len(corpus.shards))]
-    read = [of_shard for of_shard, shard in zip(parts, corpus.shards, strict=True) if not shard.held_out]
-    dropped = sum((Counter(of_shard[-1].position[2]) for of_shard in read), Counter[str]())
-    if not any(part_totals(of_shard)[1] or any(part.screened for part in of_shard) for of_shard in read):
-        raise nothing_kept(corpus.reader.source, dropped)
-    folder.mkdir(exist_ok=True)
-    merge_parts(folder, [part for of_shard in parts for part in of_shard], corpus.how, dropped)
 
 
 class _Progress:

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import gc
 import importlib.metadata
 import importlib.util
 import os
@@ -12,12 +11,12 @@ import sysconfig
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from training.corpora.documents import CorpusError, document_hash, json_hash
 from training.corpora.reader import Reader, Row, Shard
+from training.loading import uncollected
 
 PARTS = {
     "prose": ("networkx", "numpy", "pandas", "scipy", "sympy", "torch", "transformers"),
@@ -83,7 +82,9 @@ class InstalledReader(Reader):
         parse = _code if part == "code" else _prose
         documents: dict[str, str] = {}
         size = 0
-        with _quiet_parsing():
+        # Parsing creates millions of nodes without cycles; garbage collection doubles its time. Where warnings are
+        # errors, an invalid escape sequence would drop its file and change the corpus.
+        with uncollected(), warnings.catch_warnings(action="ignore"):
             for document, text in (one for name, path in files for one in parse(name, path.read_bytes())):
                 if max_bytes is not None and size >= max_bytes:
                     break
@@ -210,17 +211,3 @@ def _parsed(source: bytes) -> ast.Module | None:
         return ast.parse(source)
     except (SyntaxError, ValueError):
         return None
-
-
-@contextmanager
-def _quiet_parsing() -> Iterator[None]:
-    enabled = gc.isenabled()
-    # Parsing creates millions of nodes without cycles; garbage collection doubles its time.
-    gc.disable()
-    try:
-        # Where warnings are errors, an invalid escape sequence would drop its file and change the corpus.
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -12,13 +12,7 @@ import numpy as np
 
 from training.corpora.documents import CorpusError
 from training.corpora.source import Generation
-from training.corpora.tokenizer import (
-    PIECE_CHARACTERS,
-    declared_separator,
-    end_of_text_id,
-    load_tokenizer,
-    text_pieces,
-)
+from training.corpora.tokenizer import PIECE_CHARACTERS, declared_separator, end_of_text_id, load_tokenizer, text_pieces
 from training.spec import SpecError
 
 if TYPE_CHECKING:

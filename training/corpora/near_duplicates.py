@@ -89,21 +89,15 @@ class Screen(NamedTuple):
         owners = np.searchsorted(ends, starts, "right")
         inside = starts + _WINDOW <= ends[owners]
         hashes, owners = hashes[inside], owners[inside]
-        hits = self._known(hashes)
+        # Sorted queries access the array in order.
+        order, hits = np.argsort(hashes), np.empty(len(hashes), dtype=bool)
+        hits[order] = self.prints[np.searchsorted(self.prints[:-1], hashes[order])] == hashes[order]
         for text in np.unique(owners[hits]).tolist():
             first, last = np.searchsorted(owners, [text, text + 1])
             shared = np.unique(hashes[first:last][hits[first:last]])
             if verdicts[text] == KEPT and self._near(shared, len(np.unique(hashes[first:last]))):
                 verdicts[text] = NEAR
         return verdicts
-
-    def _known(self, hashes: np.ndarray) -> np.ndarray:
-        # Sorted queries access the array in order.
-        order = np.argsort(hashes)
-        places = np.searchsorted(self.prints[:-1], hashes[order])
-        known = np.empty(len(hashes), dtype=bool)
-        known[order] = self.prints[places] == hashes[order]
-        return known
 
     def _near(self, shared: np.ndarray, size: int) -> bool:
         """Whether a text of `size` prints, of which `shared` are in validation, is near one validation document."""

@@ -23,9 +23,10 @@ from training.corpora.source import Source, TokenizerChoice
 from training.corpora.store import SCHEMA, TokenStore, repeated_tokens
 from training.corpora.store_writer import Tokenisation
 from training.corpora.tokenizer import (
+    ENDS,
     copy_tokenizer,
-    declared_ends,
     declared_separator,
+    declared_tokens,
     end_of_text_id,
     id_count,
     load_tokenizer,
@@ -69,28 +70,28 @@ def tokenise_corpora(
         CorpusError: a source or the tokenizer cannot be used; one line per mistake.
     """
     stores: dict[str, TokenStore] = {}
-    with _preparation(sources, tokenizer, folder, validation_ratio, progress, bar) as preparation:
-        for name, corpus in preparation.corpora.items():
+    with _preparation(sources, tokenizer, folder, validation_ratio, progress, bar) as (locked, corpora, directory, how):
+        for name, corpus in corpora.items():
             if store := existing_store(corpus.folder):
                 progress(f"{name}: prepared already, {store_summary(store.meta)}")
             else:
                 unfinished = folder / f"{corpus.folder.name}.unfinished"
-                if not preparation.locked and not unfinished.exists():
+                if not locked and not unfinished.exists():
                     # Another process may write the same store.
                     unfinished = folder / f".{corpus.folder.name}.{os.getpid()}.part"
-                store = make_store(corpus.folder, unfinished, corpus.reader, *preparation.how(), workers)
+                store = make_store(corpus.folder, unfinished, corpus.reader, *how(), workers)
             stores[name] = store
         prepared, repeated = {}, repeated_tokens(stores)
-        for name, corpus in preparation.corpora.items():
+        for name, corpus in corpora.items():
             store, meta, revision = stores[name], stores[name].meta, corpus.reader.source.revision
             facts = meta.tokens, meta.documents, meta.bytes, revision, meta.dropped, corpus.state, corpus.validation
-            fingerprints = store.fingerprint, corpus.origin
+            fingerprints = meta.fingerprint, corpus.origin
             prepared[name] = PreparedCorpus(corpus.folder.name, *fingerprints, *facts, repeated[name])
-        vocabulary = max(store.vocabulary for store in stores.values())
-        tokens = preparation.tokenizer.name, preparation.fingerprint, vocabulary
+        vocabulary = max(store.meta.vocabulary for store in stores.values())
+        tokens = directory.name, tokenizer_fingerprint(directory), vocabulary
         manifest = Manifest(folder, *tokens, float(validation_ratio), prepared, tokenizer.revision)
         manifest.write()
-        if preparation.locked:
+        if locked:
             for left in folder.glob("*.unfinished"):
                 shutil.rmtree(left, ignore_errors=True)
     return manifest
@@ -109,11 +110,11 @@ def begin(
     They do so by `python -m training.corpora.shards TASK TASKS FOLDER...`; `tokenise_corpora` then merges
     the shards, and tokenises what is missing. Returns the folder of each corpus' shards. Errors as `tokenise_corpora`.
     """
-    with _preparation(sources, tokenizer, folder, validation_ratio, progress, None) as preparation:
-        missing = [corpus for corpus in preparation.corpora.values() if not existing_store(corpus.folder)]
+    with _preparation(sources, tokenizer, folder, validation_ratio, progress, None) as (_, corpora, _, how):
+        missing = [corpus for corpus in corpora.values() if not existing_store(corpus.folder)]
         unfinished = [folder / f"{corpus.folder.name}.unfinished" for corpus in missing]
         for corpus, shards in zip(missing, unfinished, strict=True):
-            ShardedCorpus.begin(shards, corpus.reader, *preparation.how())
+            ShardedCorpus.begin(shards, corpus.reader, *how())
     return unfinished
 
 
@@ -130,25 +131,15 @@ class _Corpus(NamedTuple):
     """The folder of the token store."""
 
 
-class _Preparation(NamedTuple):
-    """Corpora that are being prepared in a locked folder."""
-
-    locked: bool
-    """Whether its file system has locks."""
-    corpora: dict[str, _Corpus]
-    """Name -> corpus, sorted by name."""
-    tokenizer: Path
-    """Directory of the tokenizer."""
-    fingerprint: str
-    """Fingerprint of the tokenizer."""
-    how: Callable[[], tuple[Tokenisation, Screen | None]]
-
-
 @contextlib.contextmanager
 def _preparation(
     given: Mapping[str, Source], choice: TokenizerChoice, folder: Path, ratio: float, progress: Log, bar: Bar | None
-) -> Iterator[_Preparation]:
-    """Identify the corpora of `tokenise_corpora`, lock the folder and make the tokenizer."""
+) -> Iterator[tuple[bool, dict[str, _Corpus], Path, Callable[[], tuple[Tokenisation, Screen | None]]]]:
+    """Identify the corpora of `tokenise_corpora`, lock the folder and make the tokenizer.
+
+    Yields whether the file system has locks, name -> corpus, the directory of the tokenizer, and what makes the
+    tokenisation and its screen.
+    """
     read = _identified(given, folder, progress, bar)
     sets = {name: file_fingerprint(source.validation) for name, source in given.items() if source.validation}
     with folder_to_fill(folder), locked_folder(folder) as locked:
@@ -160,7 +151,7 @@ def _preparation(
             parts: list[object] = [SCHEMA, origin, fingerprint, float(ratio)]
             parts += [{"separator": separator}] if separator else []
             # Without a separator the end that a directory declares is between documents.
-            parts += [declared_ends(tokenizer)] if choice.path is not None else []
+            parts += [declared_tokens(tokenizer, *ENDS)] if choice.path is not None else []
             # A page of law in a general corpus leaks the validation text of law.
             parts += [json_hash([RULES, sets])] if sets else []
             store = folder / f"{reader.name}-{json_hash(parts)[:12]}"
@@ -171,9 +162,12 @@ def _preparation(
             loaded = load_tokenizer(tokenizer)
             end = end_of_text_id(loaded, separator)
             text = loaded.backend_tokenizer.to_str()
-            return Tokenisation(text, fingerprint, id_count(loaded), end, ratio), _screen(given)
+            held_out = [(name, source.validation) for name, source in sorted(given.items()) if source.validation]
+            readers = [open_reader(name, Source(path=path)) for name, path in held_out]
+            screen = Screen.of(text for one in readers for _, text in one.documents()) if readers else None
+            return Tokenisation(text, fingerprint, id_count(loaded), end, ratio), screen
 
-        yield _Preparation(locked, corpora, tokenizer, fingerprint, how)
+        yield locked, corpora, tokenizer, how
 
 
 def _identified(
@@ -252,7 +246,7 @@ def _tokenizer_folder(
         # Copied, so that the prepared folder is self-contained.
         copy = copy_tokenizer(Path(choice.path), folder / f".tokenizer.{os.getpid()}.part")
         # Checkpoints get this folder's files, so it must declare what the directory does.
-        declared = [tokenizer_fingerprint(copy), declared_separator(copy), declared_ends(copy)]
+        declared = [tokenizer_fingerprint(copy), declared_separator(copy), declared_tokens(copy, *ENDS)]
         kept = folder / f"tokenizer-{json_hash(declared)[:12]}"
         if _holds_tokenizer(kept):
             shutil.rmtree(copy)
@@ -285,10 +279,3 @@ def _holds_tokenizer(folder: Path) -> bool:
         return True
     shutil.rmtree(folder, ignore_errors=True)
     return False
-
-
-def _screen(sources: Mapping[str, Source]) -> Screen | None:
-    """The screen of all validation sets; None without sets."""
-    sets = [(name, source.validation) for name, source in sorted(sources.items()) if source.validation]
-    readers = [open_reader(name, Source(path=path)) for name, path in sets]
-    return Screen.of(text for reader in readers for _, text in reader.documents()) if sets else None

@@ -160,22 +160,18 @@ def _chunks(documents: Documents) -> Iterator[Chunk]:
         yield noted()
 
 
-def core_count() -> int:
-    """Number of cores for tokenising: RAYON_NUM_THREADS, as in the tokenizers library, or all of this process."""
-    threads = os.environ.get("RAYON_NUM_THREADS", "")
-    return int(threads) if threads.isdigit() and int(threads) > 0 else len(os.sched_getaffinity(0))
-
-
 def run_shards(corpus: ShardedCorpus, workers: int | None, numbers: Sequence[int], report: Report) -> None:
     """Tokenise shards: one that is more than two processes' work in this process with all threads, others side by side.
 
-    `workers` is the number of processes, None: one per core. `report` is called from this thread; for a shard of
-    another process once, when it is complete.
+    `workers` is the number of processes; None: RAYON_NUM_THREADS, as in the tokenizers library, or one per core.
+    `report` is called from this thread; for a shard of another process once, when it is complete.
 
     Raises:
         CorpusError: the source cannot be used, or a process died, as when memory runs out.
     """
-    workers = core_count() if workers is None else workers
+    if workers is None:
+        threads = os.environ.get("RAYON_NUM_THREADS", "")
+        workers = int(threads) if threads.isdigit() and int(threads) > 0 else len(os.sched_getaffinity(0))
     sizes = [shard.size for shard in corpus.shards]
     total = sum(sizes[number] for number in numbers)
     # The largest first, so that no process is left with it when the others are done.

@@ -53,7 +53,7 @@ class StoreMeta:
     content: str
     """Hash of both splits' tokens, in order."""
     fingerprint: str
-    """Hash of content, tokenizer and split rule: equal fingerprints mean equal batches."""
+    """Hash of content, tokenizer and split rule, 32 hexadecimal digits: equal fingerprints mean equal batches."""
     dropped: dict[str, int] = field(default_factory=dict)
     """Reason -> documents dropped: a filter's name, or validation.same and validation.near."""
 
@@ -106,16 +106,6 @@ class TokenStore:
         with (self.folder / f"{split}.documents").open("rb") as stream:
             while len(some := np.fromfile(stream, DOCUMENT, _DOCUMENTS_AT_ONCE)):
                 yield some
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the tokens, the tokenizer and the split rule; 32 hexadecimal digits."""
-        return self.meta.fingerprint
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of token ids."""
-        return self.meta.vocabulary
 
     def tokens(self, split: str) -> int:
         """Tokens in a split, including the ends of text."""

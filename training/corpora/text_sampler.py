@@ -1,9 +1,9 @@
 """Sample documents from a base model, a batch at a time, with Hugging Face's generate."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from timeit import timeit
 from typing import Any
 
 import torch
@@ -89,9 +89,7 @@ class TextSampler:
         for threads in (1, every):
             with _threads(threads):
                 self._generate(max_new_tokens=1)
-                start = time.perf_counter()
-                self._generate(max_new_tokens=_TRIAL_STEPS)
-                seconds[threads] = time.perf_counter() - start
+                seconds[threads] = timeit(lambda: self._generate(max_new_tokens=_TRIAL_STEPS), number=1)
         return min(seconds, key=lambda threads: seconds[threads])
 
 

@@ -37,6 +37,8 @@ _CUTS = [
 
 SEPARATOR = "document_separator"
 """Key of tokenizer_config.json: the token between documents, where it is not the end-of-sequence token."""
+ENDS = ("bos_token", "eos_token")
+"""Its keys of the tokens before and after a document."""
 
 _SENTENCEPIECE = ("tokenizer.model", "spiece.model")
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", *_SENTENCEPIECE)
@@ -143,16 +145,11 @@ def tokenizer_fingerprint(folder: Path) -> str:
 
 def declared_separator(folder: Path) -> str | None:
     """The token between documents that the tokenizer_config.json of a directory names under SEPARATOR, if any."""
-    return _declared(folder, SEPARATOR)[0]
+    return declared_tokens(folder, SEPARATOR)[0]
 
 
-def declared_ends(folder: Path) -> tuple[str | None, str | None]:
-    """The tokens before and after a document that the tokenizer_config.json of a directory names, if any."""
-    begin, end = _declared(folder, "bos_token", "eos_token")
-    return begin, end
-
-
-def _declared(folder: Path, *keys: str) -> list[str | None]:
+def declared_tokens(folder: Path, *keys: str) -> list[str | None]:
+    """The tokens that the tokenizer_config.json of a directory names under these keys, if any."""
     try:
         config = read_json(folder / "tokenizer_config.json")
     except (OSError, FileError):

@@ -47,11 +47,21 @@ def write_validation_set(
         progress(f"{corpus}: chosen already, {record['kept']:,} validation documents")
         return
     sample = sampled(reader.documents(), choice.sample)
-    perplexity = np.empty((len(models), len(sample)))
+    perplexity, size = np.empty((len(models), len(sample))), sum(len(text.encode()) for _, text in sample)
     for row, (model, print_) in enumerate(zip(models, prints, strict=True)):
         key = json_hash([source, print_, choice.sample, choice.tokens], digest_size=8)
-        cache = file.parent / "perplexity" / f"{corpus}-{key}.npy"
-        perplexity[row] = _cached_perplexities(cache, [text for _, text in sample], model, choice.tokens, bar)
+        cache, known = file.parent / "perplexity" / f"{corpus}-{key}.npy", None
+        with contextlib.suppress(OSError, ValueError, EOFError):
+            known = np.load(cache)
+        if known is None or known.shape != (len(sample),):
+            task = f"{corpus}, {model.name}"
+            on_part = None if bar is None else lambda part, task=task: bar(task, int(part * size), part)
+            known = perplexities([text for _, text in sample], model, choice.tokens, on_part)
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            partial = cache.with_suffix(".part.npy")
+            np.save(partial, known)
+            partial.replace(cache)
+        perplexity[row] = known
         progress(
             f"{corpus}: median perplexity {np.median(perplexity[row]):,.1f} of {len(sample):,} documents under {model}"
         )
@@ -89,22 +99,6 @@ def worst_under_all(perplexity: np.ndarray, ratio: float) -> np.ndarray:
     count = int(ratio * perplexity.shape[1])
     np.put_along_axis(worst, order[:, perplexity.shape[1] - count :], True, axis=1)
     return np.logical_and.reduce(worst, axis=0)
-
-
-def _cached_perplexities(file: Path, texts: list[str], model: Path, tokens: int, bar: Bar | None) -> np.ndarray:
-    """Perplexities of texts under a model, read from the file or computed and written there."""
-    with contextlib.suppress(OSError, ValueError, EOFError):
-        if (cached := np.load(file)).shape == (len(texts),):
-            return cached
-    size = sum(len(text.encode()) for text in texts)
-    task = f"{file.name.split('-')[0]}, {model.name}"
-    progress = None if bar is None else lambda fraction: bar(task, int(fraction * size), fraction)
-    values = perplexities(texts, model, tokens, progress)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".part.npy")
-    np.save(partial, values)
-    partial.replace(file)
-    return values
 
 
 def _plain(values: np.ndarray) -> list[float | None]:

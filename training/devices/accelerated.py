@@ -189,14 +189,36 @@ class Zero(Devices):
         return _required(safe_get_full_fp32_param(parameter))
 
     def piece(self, parameter: torch.nn.Parameter) -> StatePiece:
-        step = self._optimizer.state[self._parts[0]]["step"]
-        return _partition(parameter, self._group.rank, step) if self._stage == 3 else _fragment(parameter, step)
+        from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_optimizer_state
+
+        step, whole = {"step": self._optimizer.state[self._parts[0]]["step"]}, cast(Any, parameter)
+        if self._stage < 3:
+            # What lies in this rank's range of all parameters in a row, often nothing or all.
+            if (held := whole._hp_mapping) is None:
+                return StatePiece(tuple(parameter.shape), 0, torch.empty(0), {})
+            moments = {key: held.get_hp_fragment(key) for key in _KEYS}
+            start = held.lp_fragment_address.start
+            return StatePiece(tuple(parameter.shape), start, held.get_hp_fragment(), step | moments)
+        # The rank's of equal ranges of each parameter, of which the last may be cut or empty; padded at the end.
+        weight = _required(safe_get_local_fp32_param(parameter))
+        start = min(self._group.rank * weight.numel(), whole.ds_numel)
+        length = min(weight.numel(), whole.ds_numel - start)
+        moments = {key: _required(safe_get_local_optimizer_state(parameter, key))[:length] for key in _KEYS}
+        return StatePiece(tuple(whole.ds_shape), start, weight[:length], step | moments)
 
     def set_moments(self, parameter: torch.nn.Parameter, moments: Moments) -> None:
+        from deepspeed.utils import safe_set_local_optimizer_state
+
         for part in self._parts:
             self._optimizer.state[part]["step"].copy_(moments["step"])
-        set_pieces = _set_partition if self._stage == 3 else _set_fragment
-        set_pieces(parameter, {key: value.to(self._group.device) for key, value in moments.items()})
+        whole = cast(Any, parameter)
+        for key in _KEYS:
+            values = moments[key].to(self._group.device)
+            if self._stage == 3:
+                padding = whole.ds_tensor.numel() - values.numel()
+                safe_set_local_optimizer_state(parameter, torch.nn.functional.pad(values, (0, padding)), key)
+            elif whole._hp_mapping is not None:
+                whole._hp_mapping.get_hp_fragment(key).copy_(values)
 
     def release(self) -> None:
         self._engine.destroy()
@@ -206,46 +228,6 @@ class Zero(Devices):
 def _is_norm(module: torch.nn.Module) -> bool:
     own = list(module.parameters(recurse=False))
     return bool(own) and all(parameter.ndim < 2 for parameter in own) and not list(module.children())
-
-
-def _partition(parameter: torch.nn.Parameter, rank: int, step: torch.Tensor) -> StatePiece:
-    """Stage 3: the rank's of equal ranges of each parameter, of which the last may be cut or empty."""
-    from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_optimizer_state
-
-    whole = cast(Any, parameter)
-    weight = _required(safe_get_local_fp32_param(parameter))
-    start = min(rank * weight.numel(), whole.ds_numel)
-    # Padded at the end, so that all processes hold as much.
-    length = min(weight.numel(), whole.ds_numel - start)
-    moments = {key: _required(safe_get_local_optimizer_state(parameter, key))[:length] for key in _KEYS}
-    return StatePiece(tuple(whole.ds_shape), start, weight[:length], {"step": step, **moments})
-
-
-def _set_partition(parameter: torch.nn.Parameter, moments: Moments) -> None:
-    """Set the moments of `_partition`."""
-    from deepspeed.utils import safe_set_local_optimizer_state
-
-    for key in _KEYS:
-        padding = cast(Any, parameter).ds_tensor.numel() - moments[key].numel()
-        safe_set_local_optimizer_state(parameter, torch.nn.functional.pad(moments[key], (0, padding)), key)
-
-
-def _fragment(parameter: torch.nn.Parameter, step: torch.Tensor) -> StatePiece:
-    """Stages 1 and 2: what lies in this rank's range of all parameters in a row, often nothing or all."""
-    held = cast(Any, parameter)._hp_mapping
-    if held is None:
-        return StatePiece(tuple(parameter.shape), 0, torch.empty(0), {})
-    moments = {key: held.get_hp_fragment(key) for key in _KEYS}
-    start = held.lp_fragment_address.start
-    return StatePiece(tuple(parameter.shape), start, held.get_hp_fragment(), {"step": step, **moments})
-
-
-def _set_fragment(parameter: torch.nn.Parameter, moments: Moments) -> None:
-    """Set the moments of `_fragment`."""
-    held = cast(Any, parameter)._hp_mapping
-    if held is not None:
-        for key in _KEYS:
-            held.get_hp_fragment(key).copy_(moments[key])
 
 
 def _configuration(parallel: Parallel, stage: int) -> dict[str, Any]:

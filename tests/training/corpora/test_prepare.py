@@ -82,7 +82,7 @@ def test_the_stores_hold_the_text(prepare, sources, tmp_path):
         read = decoded(manifest, name, "train") + decoded(manifest, name, "validation")
         assert len(read) == 200
         assert set(read) == set(texts(sources[name]))
-        assert corpus.fingerprint == store.fingerprint
+        assert corpus.fingerprint == store.meta.fingerprint
         assert sum(corpus.bytes.values()) == sum(len(text) for text in read)
         assert 5 <= corpus.documents["validation"] <= 40
     assert Manifest.open(tmp_path / "out") == manifest
@@ -125,7 +125,7 @@ def test_a_second_time_nothing_is_done(prepare, tmp_path, monkeypatch):
     def never(*_, **__):
         raise AssertionError("done again")
 
-    for name in ("make_store", "train_tokenizer", "load_tokenizer", "_screen"):
+    for name in ("make_store", "train_tokenizer", "load_tokenizer", "Screen.of"):
         monkeypatch.setattr(f"training.corpora.prepare.{name}", never)
     lines = []
     assert prepare(choice=TokenizerChoice(vocabulary=300), lines=lines) == first
@@ -142,7 +142,7 @@ def test_what_changed_is_done_again_and_the_rest_is_not(prepare, sources):
     assert second.corpora["law"].fingerprint != first.corpora["law"].fingerprint
     assert sum("prepared already" in line for line in lines) == 1
     # Runs that began with the first preparation still find their store.
-    assert first.store("law").fingerprint == first.corpora["law"].fingerprint
+    assert first.store("law").meta.fingerprint == first.corpora["law"].fingerprint
     third = prepare(validation_ratio=0.2)
     assert third.corpora["general"].fingerprint != first.corpora["general"].fingerprint
     fourth = prepare(choice=TokenizerChoice(vocabulary=290))
@@ -179,7 +179,7 @@ def test_a_folder_is_complete_in_itself_and_can_be_moved(prepare, tmp_path):
     shutil.rmtree(tmp_path / "brought")
     (tmp_path / "out").rename(tmp_path / "moved")
     moved = Manifest.open(tmp_path / "moved")
-    assert moved.store("law").fingerprint == before.corpora["law"].fingerprint
+    assert moved.store("law").meta.fingerprint == before.corpora["law"].fingerprint
     assert len(load_tokenizer(moved.tokenizer_path)) == moved.vocabulary == 265
 
 
@@ -192,7 +192,7 @@ def test_a_damaged_store_is_made_again(prepare, tmp_path, damaged):
     lines = []
     assert prepare(lines=lines) == first
     assert sum("prepared already" in line for line in lines) == 1
-    assert first.store("law").fingerprint == first.corpora["law"].fingerprint
+    assert first.store("law").meta.fingerprint == first.corpora["law"].fingerprint
 
 
 def test_a_fault_in_a_corpus_leaves_no_manifest(prepare, sources, tmp_path):

@@ -70,7 +70,7 @@ def test_splits_hold_the_documents_in_order_each_ended(store):
         np.testing.assert_array_equal(got, np.stack([expected[:-1], expected[1:]], axis=1))
     assert sum(store.meta.documents.values()) == len(docs)
     assert sum(store.meta.bytes.values()) == 7 * len(docs)
-    assert store.vocabulary == 1000
+    assert store.meta.vocabulary == 1000
 
 
 @settings(deadline=None, max_examples=50)
@@ -107,7 +107,7 @@ def test_validation_windows_are_fixed_and_spread(store):
 
 def test_fingerprint_follows_the_content_the_tokenizer_and_the_split(store, tmp_path):
     same = write(tmp_path / "elsewhere")
-    assert same.fingerprint == store.fingerprint
+    assert same.meta.fingerprint == store.meta.fingerprint
     other = documents()
     other[3] = Document("doc-3", np.array([5]), 7)
     changed = [
@@ -116,7 +116,7 @@ def test_fingerprint_follows_the_content_the_tokenizer_and_the_split(store, tmp_
         write(tmp_path / "tokenizer", fingerprint="u"),
         write(tmp_path / "split", validation_ratio=0.2000001),
     ]
-    assert len({store.fingerprint, *(other.fingerprint for other in changed)}) == 5
+    assert len({store.meta.fingerprint, *(other.meta.fingerprint for other in changed)}) == 5
 
 
 def test_dtype_follows_the_vocabulary(tmp_path):
@@ -196,7 +196,7 @@ def test_damage_is_refused_in_one_clear_line(tmp_path):
             TokenStore.open(folder)
     with pytest.raises(CorpusError, match="no token store here"):
         TokenStore.open(tmp_path / "none")
-    assert store.vocabulary == 1000
+    assert store.meta.vocabulary == 1000
 
 
 def test_the_split_hits_its_ratio_and_keeps_groups_together():
