@@ -100,7 +100,9 @@ def changed_corpora(context: Context) -> list[str]:
         for name, given in question.corpora.sources.items()
         if given.kind != "generated"
     }
-    remedy = "run cptlaw prepare with the same overrides again, or restore it"
+    kept = (context.study.folder / "study.yaml").exists()
+    again = f"cptlaw prepare {context.study.word if kept else 'with the same overrides'}"
+    remedy = f"run {again} again, or restore it"
     changed = changed_text(sources, context.manifest)
     return [f"corpora.sources.{line} is not the text that was prepared; {remedy}" for line in changed]
 

@@ -102,9 +102,11 @@ def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[C
         candidates.append(dataclasses.replace(own, chain=chain_of(context, own)))
     enough = [one for one in candidates if not any(supply_problems(one.chain, context))]
     if not enough:
-        # What is wrong with their pre-training is said at once.
+        # What is wrong with their pre-training is said at once; the text for large.first is enough to begin.
         parents = [run for name, run in context.once(pretraining_runs).items() if name in names]
-        raise ConfigError(list(supply_problems([*parents, *(one.run for one in candidates)], context)))
+        needed, lacks = first_runs(context, candidates)
+        needed = candidates if lacks or not needed else needed
+        raise ConfigError(list(supply_problems([*parents, *(one.run for one in needed)], context)))
     return enough
 
 

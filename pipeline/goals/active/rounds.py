@@ -136,7 +136,8 @@ def _too_small(context: Context) -> str:
         least, which = of_two, "the cheapest run that is evaluated at a second length"
     if key == "large.budget":
         allowed = f"{at_least(question.large.budget * least / limit)} or more, the part that {which} costs"
-        return f"{key}: {question.large.budget:g} of the run asked about; allowed: {allowed} (large.lengths)"
+        given = f"{question.large.budget:g} of the run asked about"
+        return f"{key}: {given}; allowed: {allowed}, or shorter runs in large.lengths"
     return f"{key}: {limit:g} {context.once(unit)}; allowed: {at_least(least)} or more, the cost of {which}, or null"
 
 

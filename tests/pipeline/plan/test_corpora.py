@@ -27,7 +27,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.steps import next_steps
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import Study
-from tests.pipeline.small import refused, small_words, with_tokens
+from tests.pipeline.small import refused, small_words, study_in, with_tokens
 from training.corpora.manifest import Manifest
 from training.corpora.readers import open_reader
 
@@ -221,7 +221,8 @@ def test_text_that_changed_after_prepare_is_noticed(texts: Path, tmp_path: Path,
     before = file.read_bytes()
     file.write_bytes(before)  # Another time, the same text.
     held_out.write_text("Other text.\n")
-    said = "is not the text that was prepared; run cptlaw prepare with the same overrides again, or restore it"
+    said = "is not the text that was prepared; run cptlaw prepare {} again, or restore it"
+    said = said.format(study_in(words).word)
     assert refused(["train", *words], capsys) == f"corpora.sources.domain.validation: {held_out} {said}"
     held_out.write_text("Nothing like it.\n")
     assert run(["plan", *words]) == 0

@@ -4,9 +4,13 @@ import re
 
 import pytest
 
+from pipeline.goals.active.candidates import candidate_runs
 from pipeline.goals.active.outlook import budget_lines
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import estimate
+from pipeline.plan.token_supply import demand_of
+from pipeline.question.messages import ConfigError
+from tests.pipeline.small import with_tokens
 
 WORDS = ["experiment=quickstart", "precision=fp32", "target.steps=6000", "evaluation_budget=1", "large.tokens=1e6"]
 WORDS += ["design.budget_unit=tokens", "ladder=[]"]
@@ -46,6 +50,19 @@ def test_what_the_budget_does_not_hold_is_said_with_what_would(words: list[str],
         assert lines[-1].endswith(
             f"two ratios cost {one_ratio} of the run asked about: give large.budget=0.025 or more"
         )
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_text_is_asked_for_of_the_first_runs_and_not_of_all_that_may_be_chosen() -> None:
+    """A run at a domain ratio of 1 reads more of the domain, and one at 0 more of general."""
+    question = read_question(WORDS)
+    context = estimate(question)
+    first = [run for run in goal_of(question).runs(context) if run.role == "fit"]
+    with pytest.raises(ConfigError) as refused:
+        candidate_runs(with_tokens(context, 2049))
+    most = [max(demand_of(run, corpus) for run in first) for corpus in ("code", "general")]
+    of_fit = [line for line in refused.value.lines if " continual-" in line]
+    assert [f"would read {demand:,}," in line for demand, line in zip(most, of_fit, strict=True)] == [True, True]
 
 
 @pytest.mark.usefixtures("elsewhere")
