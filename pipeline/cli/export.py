@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
-from pipeline.cli.trainers.plan import CONFIRM_AGAIN, KEEPS, PREDICTED, never_expressed, training_plan
+from pipeline.cli.trainers.plan import CONFIRM_AGAIN, KEEPS, PREDICTED, TrainingPlan, never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
 from pipeline.cli.words import names_and_keys, print_line, refuse_misspelt, refuse_rehearsal, text_keys
 from pipeline.done import answer_digest
@@ -120,8 +120,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     follow = shlex.join(["cptlaw", "follow", folders[0], *([] if ratio is None else [f"domain_ratio={ratio}"])])
     if question.model.path == IMPORTED:
         # Without its text no checkpoint can be measured.
-        bring = f", {shlex.join(['cptlaw', *import_words(question), 'role=confirm'])} keeps its losses"
-        line += f"; {follow} LOG compares its log{bring if ratio is None and not plan.unknown else ''}"
+        line += f"; {follow} LOG compares its log{_bring(question, plan) if ratio is None and not plan.unknown else ''}"
     elif name in SAVES_DIRECTORIES and not question.goal_kind.many_domains:
         line += f"; {follow} checkpoints=FOLDER compares what it saves"
     if not plan.unknown and any(fact.endswith(again) for fact in plan.facts):
@@ -132,6 +131,12 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
     print(f"next: {line}", file=sys.stderr)
     return Exit.DONE
+
+
+def _bring(question: Question, plan: TrainingPlan) -> str:
+    """The import of the recommended run that confirms the answer, in words."""
+    ratio = next((one.weight for one in plan.corpora if one.name == question.corpora.domain), 0.0)
+    return f", {shlex.join(['cptlaw', *import_words(question, f'{ratio:.3f}'), 'role=confirm'])} keeps its losses"
 
 
 def _validation(question: Question, name: str) -> list[str]:

@@ -18,7 +18,15 @@ from pipeline.cli.json_output import described_runs, json_of
 from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import EXPORT, HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys, text_keys
-from pipeline.done import confirming_import, exported, has_trained, is_answered, needs_no_job, open_runs
+from pipeline.done import (
+    confirming_import,
+    exported,
+    has_trained,
+    is_answered,
+    is_planned,
+    needs_no_job,
+    open_runs,
+)
 from pipeline.goals.planning import planned_now, refused_by_plan
 from pipeline.goals.registry import goal_of, question_of_study, read_question
 from pipeline.launch.downstream import evaluate_tasks, task_table
@@ -54,6 +62,8 @@ _ANSWERING = ("train", "recommend", "confirm", "refine", "continue", "quickstart
 """Verbs that may make an answer, or confirm it."""
 _TRAINING = ("prepare", "plan", "train", "refine", "continue")
 """Verbs of the way to runs that are trained here."""
+_GOING_ON = ("train", "refine", "continue", "quickstart", "advise")
+"""Verbs that, stopped once there is a plan, are gone on with by what `status` names."""
 _STUDY_KEYS = {"experiment", "name", "points", "tables.points", "corpora"}
 """Keys that name the study of `cptlaw tables`."""
 
@@ -120,6 +130,8 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
     # Not whether a file is damaged: the verb is done, unless it is asked what there is.
     damage = MissingError if verb == "status" else StudyError
     with contextlib.suppress(damage, ConfigError, SpecError, CorpusError):
+        if code == Exit.RUN_ME_AGAIN and verb in _GOING_ON and is_planned(context) and not _of_once(question):
+            verb, code = "status", Exit.DONE  # What is left is in the folder.
         if code == Exit.RUN_ME_AGAIN or (len(same) < len(words) and not _leaves_nothing(verb, context)):
             command = [*verb.split(), *same]
             if verb == "train" and step_after("plan", context) == "prepare":
@@ -145,6 +157,11 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
         console.print(f"then: {line}", highlight=False, soft_wrap=True)
     elif command[0] == "export" and is_followed(context.study, question):
         console.print(f"then: cptlaw follow {context.study.word} LOG, the log of that run as it grows", soft_wrap=True)
+
+
+def _of_once(question: Question) -> bool:
+    """Whether a command was asked for what no study.yaml keeps."""
+    return question.run is not None or question.retry_failed or question.remeasure
 
 
 def _leaves_nothing(verb: str, context: Context) -> bool:

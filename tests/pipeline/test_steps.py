@@ -277,6 +277,27 @@ def test_status_names_train_until_a_job_is_submitted(confirmed: Context, capsys:
         (confirmed.study.folder / "jobs").mkdir(exist_ok=True)
 
 
+@pytest.mark.parametrize(("verb", "kind"), [("advise", "local"), ("refine", "slurm")])
+def test_a_stopped_verb_is_gone_on_with_by_what_status_names(
+    verb: str, kind: str, confirmed: Context, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = next(run for run in confirmed.plan if run.role == "fit")
+    (confirmed.study.runs / run.name / "DONE").unlink()
+    launcher = dataclasses.replace(confirmed.question.launcher, kind=kind)
+    question = context_in(confirmed.study, dataclasses.replace(confirmed.question, launcher=launcher)).question
+
+    def following(verb: str, code: Exit, **changes: object) -> str:
+        asked = dataclasses.replace(question, **changes)
+        verbs.print_next(verb, ["asked=1"], asked, code, Console(soft_wrap=True))
+        return capsys.readouterr().out.splitlines()[-1]
+
+    named = f"next: cptlaw train {confirmed.study.word}"
+    assert following(verb, Exit.RUN_ME_AGAIN) == following("status", Exit.DONE) == named
+    # What no file of the study keeps.
+    for changes in ({"run": run.name}, {"bootstrap": 7}):
+        assert following(verb, Exit.RUN_ME_AGAIN, **changes) == f"next: cptlaw {verb} asked=1"
+
+
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The steps that were taken; those before train are done, and a plan is there."""
