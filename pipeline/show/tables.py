@@ -7,6 +7,7 @@ import pandas as pd
 
 from fitting.law_average import AVERAGE
 from fitting.law_selection import error_percent
+from pipeline.goals.ratio.answering_laws import one_ratio
 from pipeline.plan.cost import ASSUMED_MFU, LAYER_LAUNCH, LAYER_REPLAY, Cost, costs
 from pipeline.plan.duration import held_seconds, speed_of, wall_seconds
 from pipeline.plan.processes import gpu_name, runs_on_device, workers
@@ -161,8 +162,8 @@ def is_never_reached(content: Recommendation) -> bool:
 
 
 def is_too_far(content: Recommendation) -> bool:
-    """Whether its run is too far from the fitted ones to predict losses of, as a warning says."""
-    return any(line.startswith("not known: ") for line in content.warnings)
+    """Whether its run is too far from the fitted ones, or not at their one ratio, so that no loss is predicted."""
+    return bool(one_ratio(content)) or any(line.startswith("not known: ") for line in content.warnings)
 
 
 def answer_table(content: Recommendation, measured: Sequence[ConfirmationRow], colours: Mapping[str, str]) -> Table:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from rich.console import Console
 
 from pipeline.goals.goal import FitSummary, PlanNotes
+from pipeline.goals.ratio.answering_laws import one_ratio
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.plan.validation_noise import windows_line
 from pipeline.show import tables
@@ -28,7 +29,9 @@ def shown(content: object, context: Context | None = None) -> list[Table | str]:
         case Recommendation() if context is not None:
             notes_of = [f"note: {line}" for line in content.warnings]
             table = tables.recommendation_table(content, context.question, conclusion_of(context).is_known)
-            return [table, *filter(None, [windows_line(context)]), *notes_of]
+            # One ratio alone tells nothing of others.
+            known = [] if one_ratio(content) else [table, *filter(None, [windows_line(context)])]
+            return [*known, *notes_of]
         case Confirmation() if context is not None:
             table = tables.confirmation_table(content.confirmations)
             return [table, *filter(None, [windows_line(context)]), content.outcome.sentence]

@@ -12,6 +12,7 @@ from fitting import LAWS, Fit, LawAverage, PointsError, with_areas
 from fitting.law_average import AVERAGE, LEAST_LOSS
 from pipeline.done import confirm_remedy
 from pipeline.goals.active.history import DesignRound, read_rounds
+from pipeline.goals.ratio.answering_laws import one_ratio
 from pipeline.goals.registry import goal_of
 from pipeline.plan.cost import Cost, costs
 from pipeline.question.design import with_peak
@@ -219,9 +220,9 @@ class Evidence:
 
     @property
     def domain_ratio(self) -> float | None:
-        """Recommended domain ratio; None without an answer."""
-        mixture = self.recommendation and self.recommendation.mixture
-        return float(mixture[self.domain]) if mixture else None
+        """Recommended domain ratio; None without an answer, and where runs at one ratio tell nothing of others."""
+        answer = self.recommendation
+        return float(answer.mixture[self.domain]) if answer and answer.mixture and not one_ratio(answer) else None
 
     @property
     def answered(self) -> list[ConfirmationRow]:

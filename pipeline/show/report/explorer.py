@@ -19,6 +19,7 @@ from fitting import Fit, LawAverage, PointsError
 from fitting.answers.answer import beyond
 from fitting.answers.trade_off import trade_offs
 from fitting.law_average import AVERAGE
+from pipeline.goals.ratio.answering_laws import one_ratio
 from pipeline.goals.ratio.trade_off_goal import is_too_wide
 from pipeline.show.conclusion import WIDEST
 from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
@@ -76,13 +77,13 @@ class Explorer(NamedTuple):
 def explorer(evidence: Evidence) -> Explorer | None:
     """The section of the sliders.
 
-    None where there is no answer yet, where it is to another goal than trade-off, or where its laws read a column that
-    is unknown of a run that was not trained.
+    None where there is no answer yet, where it is to another goal than trade-off, by runs at one domain ratio, or where
+    its laws read a column that is unknown of a run that was not trained.
     """
     target, content = evidence.target, evidence.recommendation
     if target is None or content is None or not {*content.law.values()} <= {*evidence.fits}:
         return None
-    if content.goal.kind != "trade-off":
+    if content.goal.kind != "trade-off" or one_ratio(content):
         return None
     laws = {role: (evidence.law_of[corpus], corpus) for role, corpus in zip(ROLES, evidence.corpora)}
     fits = {role: evidence.fits[law][corpus] for role, (law, corpus) in laws.items()}

@@ -38,7 +38,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
     panels, drawn = [], set()
     for corpus in evidence.corpora:
         laws = list(dict.fromkeys([evidence.law_of[corpus], "dcpt"] if evidence.fits else []))
-        laws = [law for law in laws if law in evidence.fits]
+        laws = [law for law in laws if law in evidence.fits and law not in evidence.context.laws_without_peaks]
         own = points.loc[points["corpus"] == corpus]
         bounds = limits(own["loss"], own["loss_before"])
         for title, rows in _by_size_and_variant(own):

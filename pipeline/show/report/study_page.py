@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from pipeline.goals.ratio.answer_warnings import by_weight
+from pipeline.goals.ratio.answering_laws import one_ratio
 from pipeline.goals.registry import goal_of
 from pipeline.plan.validation_noise import windows_line
 from pipeline.question.phases import pieces
@@ -49,6 +50,8 @@ def answer_sentence(evidence: Evidence) -> str:
         return " ".join(evidence.missing)
     target, law, asked = content.target, laws_used(content.law, content.weights), _asked(evidence, content)
     run = f"{target.model} for {quantity(target.D * 1e9)} tokens"
+    if one_ratio(content):
+        return " ".join(known.lines[1:])
     if evidence.domain_ratio is None:
         return f"No {evidence.ratio_name} is feasible for {run} by {law}: {content.binding}. {asked}"
     peak = f" at a peak learning rate of {content.peak_learning_rate:g}" if content.peak_learning_rate else ""
@@ -93,7 +96,7 @@ def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
         if other.domain_ratio is not None
         else f"{law}: {other.binding}"
         for law, other in content.answers.items()
-        if {law} != {*content.law.values()}
+        if {law} != {*content.law.values()} and not one_ratio(content)
     ]
     note = f"Domain ratio by one law alone: {'; '.join(others)}." if others else ""
     own = [row for row in evidence.confirmations if row.recommended and row.corpus == evidence.domain]
@@ -115,7 +118,7 @@ def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, 
     phase, question = evidence.question.target_phase, evidence.question
     sequence = phase.sequence_length or question.sequence_length
     batch = f"{target.steps:,} steps of {phase.global_batch:,} x {sequence:,} tokens"
-    schedule = ", ".join(piece.shape for piece in pieces(phase))
+    schedule = ", ".join(dict.fromkeys(piece.shape for piece in pieces(phase)))
     tested = f"weights by held-out errors: {weights}" if weights else "it answers alone"
     known = evidence.conclusion
     return [
@@ -126,7 +129,7 @@ def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, 
         ("Cost", *spent(evidence, target), ""),
         ("Date", *dates(evidence), ""),
         ("Law", laws_used(content.law, content.weights), tested, ""),
-        (_BINDING[known.is_known], content.binding, _asked(evidence, content), ""),
+        (_BINDING[known.is_known], "" if one_ratio(content) else content.binding, _asked(evidence, content), ""),
     ]
 
 

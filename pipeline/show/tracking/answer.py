@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pipeline.goals.ratio.answering_laws import one_ratio
 from pipeline.goals.registry import question_of_study
 from pipeline.question.schema import TrackingConfig
 from pipeline.show.report.evidence import Evidence
@@ -59,7 +60,7 @@ def answer_summary(evidence: Evidence) -> dict[str, Any]:
     """Numbers of the recommendation and of the confirmation, for wandb's run summary."""
     known = evidence.conclusion
     numbers: dict[str, Any] = {"conclusion": known.headline, "known": known.is_known, "confirmed": known.verdict}
-    if (content := evidence.recommendation) is None or known.is_outdated:
+    if (content := evidence.recommendation) is None or known.is_outdated or one_ratio(content):
         return numbers
     numbers |= {name: getattr(content, name) for name in ("law", "binding", "low", "high")}
     numbers |= {"domain_ratio": evidence.domain_ratio, "domain_ratio_by_runs": known.domain_ratio}

@@ -21,6 +21,7 @@ from pipeline.study.context import Context
 from pipeline.study.folder import Study
 from pipeline.study.number_format import percent
 from tests.pipeline.cli.trainer_logs import BEFORE, FACTS, LOSS_BEFORE, fitted_study, losses, trainer_state
+from tests.pipeline.show.report.report_study import Page
 from tests.pipeline.small import refused
 
 
@@ -68,6 +69,7 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     assert run([*export, "sequence_length=256", "target.global_batch=8"]) == 0
     said = capsys.readouterr()
     assert "max_length: 256" in said.out
+    assert f"{facts} keeps its losses" in said.err
     assert re.findall("data_files: (.*)", said.out) == ["general", "domain"]
     assert "optimizer and precision of the imported runs" in said.err
     assert f"; cptlaw follow {quoted} LOG compares its log, cptlaw import LOG name=made" in said.err
@@ -176,6 +178,13 @@ def test_runs_at_one_ratio_answer_for_no_other(tolerance: float, tmp_path: Path,
     assert f"The domain ratio is not known yet: {line}.\n" in printed
     assert "What would tell: runs at other domain ratios, brought by cptlaw import.\n" in printed
     assert not re.search("is flat|beyond the points|keeps to the tolerance is not|best near this ratio", printed)
+    assert not re.search(r"1\.000|100%|replay ratio", printed)
+    assert run(["report", str(study.folder)]) == 0
+    words = " ".join(Page(study.folder / "report.html").words.split())
+    assert "No sliders: " in words
+    assert " is feasible for " not in words
+    assert not re.search(r"[^-] ?100% (domain|general)|Domain ratio by one law alone", words)
+    capsys.readouterr()
     for ratios, tested in (([0.3], True), ([0.3, 0.5, 1], False)):
         assert run(["predict", str(study.folder), f"domain_ratio={json.dumps(ratios)}", "--json"]) == 0
         predicted = json.loads(capsys.readouterr().out)

@@ -16,6 +16,7 @@ from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.registry import goal_of
 from pipeline.plan.validation_noise import windows_line
 from pipeline.question.schema import Question
+from pipeline.question.schema.training import ScheduleConfig
 from pipeline.show.report import study_page
 from pipeline.show.report.answer_figures import rounds as rounds_figure
 from pipeline.show.report.evidence import Evidence, at_target
@@ -35,6 +36,7 @@ from tests.pipeline.show.report.report_study import (
     make_study,
     whole_page,
 )
+from training.schedule import Piece
 
 SECTIONS = [
     *("explore", "ratios", "trade-off", "confirmation", "losses", "agreement"),
@@ -75,6 +77,23 @@ def test_the_law_that_answers_alone_is_on_its_card(whole) -> None:
     law, weights = card(general=two, domain=one)
     assert law.startswith("the average of the laws on ")
     assert weights == "weights by held-out errors: on general dcpt 60%, transfer-anchored 40%"
+
+
+def test_the_shape_of_several_pieces_is_named_once(whole) -> None:
+    study, question = whole
+    schedule = ScheduleConfig([Piece("linear", end=1.0, share=0.1), Piece("linear", end=0.1)])
+    asked = dataclasses.replace(question, target=dataclasses.replace(question.target, schedule=schedule))
+    cards = study_page._cards(Evidence(Context(asked, study)), Recommendation.read(study))
+    assert next(card[2] for card in cards if card[0] == "Peak learning rate") == "schedule: linear"
+
+
+def test_of_laws_that_have_no_part_in_the_average_no_lines_are_drawn_along_the_runs(whole) -> None:
+    study, question = whole
+    for blind in ([], ["dcpt"]):
+        vars(context := Context(question, study))["laws_without_peaks"] = blind
+        figure = loss_curves(Evidence(context))
+        assert figure is not None
+        assert ("dcpt" in [key.label for key in figure.keys]) == (not blind)
 
 
 def test_it_has_every_section_and_answers_first(whole, page):
