@@ -120,7 +120,12 @@ def fit_shared(
         raise PointsError(f"column corpus must name the corpus of every point: {unnamed} have none")
     data = Data(schedules, point_weights, delta, dict(fix or {}), tuple(unknown), few)
     one = prepare_problem(points, law, data).problem.law
-    _check_shared(one, shared)
+    own = [p.name for p in one.parameters]
+    if invalid := [name for name in shared if name not in (*own, "lambda")]:
+        raise PointsError(f"shared: {one.name} has no parameter {', '.join(invalid)}; it has {', '.join(own)}")
+    if one.cone is not None and any(p.name in shared for p in one.linear):
+        tied = ", ".join(p.name for p in one.linear)
+        raise PointsError(f"shared: the coefficients of {one.name} ({tied}) are tied together; share exponents only")
 
     numbers, codes = pd.factorize(points["corpus"], sort=True)
     order = np.argsort(numbers, kind="stable")
@@ -137,7 +142,14 @@ def fit_shared(
     minimum = solver.solve(prepared.problem)
     theta, objective = refine(minimum.problem, minimum.theta, tolerance=1e-13)
     optimum = Optimum(minimum.problem, theta, objective, prepared.runs, prepared.names)
-    corpora = {code: _corpus(g, str(code), one, shared, optimum, data) for g, code in enumerate(codes)}
+    params, corpora = optimum.problem.parameters(theta), {}
+    own += [name for name in params if name == "lambda"]
+    for g, code in enumerate(codes):
+        names = {name: name if name in shared or name == "lambda" else f"{name}[{code}]" for name in own}
+        rows, constants = np.flatnonzero(optimum.problem.x[GROUP] == g), optimum.problem.constants
+        fixed = {name: params[names[name]] for name in data.fix if name in names}
+        of_code = {"law": one, "constants": constants_of(constants, str(code)), "fixed": fixed}
+        corpora[code] = _Corpus(replace(optimum.problem.part(rows), **of_code), rows, names)
     return _Estimate(law, data, prepared, optimum).fits(corpora, bootstrap, seed, workers)
 
 
@@ -153,17 +165,6 @@ def _solver(method: str | VarPro | LbfgsGrid, law: str | Law, few: bool) -> VarP
     if few and not (isinstance(solver, VarPro) and solver.prior):
         raise PointsError("few=True needs the prior of method='varpro': points alone do not decide this fit")
     return solver
-
-
-def _check_shared(law: Law, shared: tuple[str, ...]) -> None:
-    """Raise PointsError for parameters that the corpora cannot share."""
-    names = [p.name for p in law.parameters]
-    invalid = [name for name in shared if name not in (*names, "lambda")]
-    if invalid:
-        raise PointsError(f"shared: {law.name} has no parameter {', '.join(invalid)}; it has {', '.join(names)}")
-    if law.cone is not None and any(p.name in shared for p in law.linear):
-        tied = ", ".join(p.name for p in law.linear)
-        raise PointsError(f"shared: the coefficients of {law.name} ({tied}) are tied together; share exponents only")
 
 
 def _started(joint: Law, one: Law, shared: tuple[str, ...], codes, points: pd.DataFrame, data: Data) -> Law:
@@ -192,16 +193,6 @@ class _Corpus:
     problem: Problem
     rows: np.ndarray
     names: dict[str, str]
-
-
-def _corpus(g: int, code: str, one: Law, shared: tuple[str, ...], optimum: Optimum, data: Data) -> _Corpus:
-    joint, params = optimum.problem, optimum.problem.parameters(optimum.theta)
-    own = [p.name for p in one.parameters] + [name for name in params if name == "lambda"]
-    names = {name: name if name in shared or name == "lambda" else f"{name}[{code}]" for name in own}
-    fixed = {name: params[names[name]] for name in data.fix if name in names}
-    rows = np.flatnonzero(joint.x[GROUP] == g)
-    problem = replace(joint.part(rows), law=one, constants=constants_of(joint.constants, code), fixed=fixed)
-    return _Corpus(problem, rows, names)
 
 
 @dataclass(frozen=True, eq=False)

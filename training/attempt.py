@@ -172,17 +172,14 @@ def is_live(folder: Path, record: AttemptRecord, stale_after: float = 60.0) -> b
         beat = _heartbeat(folder, record["attempt"]).stat().st_mtime
     except OSError:
         return False
-    # A beat from the future is of a clock that was set back since: a live holder corrects it with its next one.
-    return abs(_file_system_now(folder) - beat) < stale_after
-
-
-def _file_system_now(folder: Path) -> float:
     # Both times are of the file system's clock, because the clocks of two hosts may differ.
     try:
         with tempfile.NamedTemporaryFile(dir=folder / "attempts", prefix=".", suffix=".now") as probe:
-            return os.fstat(probe.fileno()).st_mtime
+            now = os.fstat(probe.fileno()).st_mtime
     except OSError:  # Who only looks at a study need not be allowed to write.
-        return time.time()
+        now = time.time()
+    # A beat from the future is of a clock that was set back since: a live holder corrects it with its next one.
+    return abs(now - beat) < stale_after
 
 
 # What is loaded stays the same for all runs of a process; to read it takes a tenth of a second.

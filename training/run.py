@@ -130,18 +130,6 @@ def state_of(folder: Path) -> str:
     return "failed" if (folder / "FAILED").exists() else "open"
 
 
-def claim_run(folder: Path, group: Group = ALONE, stale_after: float = 60.0) -> RunClaim | None:
-    """Claim a run for a group of processes; None if another process works on it."""
-    attempt = None
-
-    def claimed() -> bool:
-        nonlocal attempt
-        attempt = claim(folder, stale_after=stale_after)
-        return attempt is not None
-
-    return RunClaim(folder, group, attempt) if group.broadcast(claimed) else None
-
-
 def build_run(spec: RunSpec, folders: RunFolders, engine: str, threads: int, group: Group = ALONE) -> Built:
     """The model of a run without its first weights, its loss function, and with a reweighting that of the reference.
 
@@ -200,11 +188,18 @@ def run_once(
     folder = folders.folder
     if group.broadcast(state_of, folder) == "done":
         return Exit.DONE
-    if not (run := claim_run(folder, group, stale_after)):
+    attempt: Attempt | None = None
+
+    def claimed() -> bool:
+        nonlocal attempt
+        attempt = claim(folder, stale_after=stale_after)
+        return attempt is not None
+
+    if not group.broadcast(claimed):
         return None
+    run = RunClaim(folder, group, attempt)
     if run.attempt:
         claimed_as(run.attempt.number)
-
     try:
         stopped = partial(run.end, Exit.RUN_ME_AGAIN, "asked to stop in the middle of a step or a measurement")
         with nullcontext(stop) if stop else StopRequest() as stop, answering(last_act=stopped):
@@ -231,7 +226,10 @@ def run_once(
         return run.end(Exit.CRASH, str(error))
     except BaseException as error:
         if not isinstance(error, LeaseLostError):
-            run.end(_exit_of(error), f"{type(error).__name__}: {error}")
+            # Only a CRASH counts as an attempt that failed.
+            of_path = getattr(error, "errno", None) in (*DISK_ERRORS, *PATH_ERRORS)
+            corrected = of_path or isinstance(error, (CorpusError, SpecError, FileError))
+            run.end(Exit.INPUT_MISSING if corrected else Exit.CRASH, f"{type(error).__name__}: {error}")
         raise
 
 
@@ -292,10 +290,3 @@ def _train_within_memory(
         drop_shared_engines()
         gc.collect()
         log(f"{folder.name}: {keep_smaller(spec, fitting, kept, parallel.activation_checkpointing)}")
-
-
-def _exit_of(error: BaseException) -> Exit:
-    """How an attempt ends by an error; only a CRASH counts as one that failed."""
-    of_path = getattr(error, "errno", None) in (*DISK_ERRORS, *PATH_ERRORS)
-    corrected = isinstance(error, (CorpusError, SpecError, FileError)) or of_path
-    return Exit.INPUT_MISSING if corrected else Exit.CRASH

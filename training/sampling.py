@@ -6,6 +6,7 @@ one seed and sequence length read the same k-th sequence of each corpus at every
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from bisect import bisect_right
@@ -243,7 +244,12 @@ def _tree(leaves: list[tuple[int, int]]) -> _Split | int:
 
 def _weights(mixture: Mapping[str, Fraction | str]) -> dict[str, int]:
     """Ratios as integers over one denominator, small enough for 64-bit arithmetic."""
-    exact = {name: _exact_ratio(name, ratio) for name, ratio in mixture.items()}
+    exact = dict.fromkeys(mixture, Fraction(-1))
+    for name, ratio in mixture.items():
+        with contextlib.suppress(ValueError, ZeroDivisionError):
+            exact[name] = Fraction(ratio)
+        if not 0 <= exact[name] <= 1:
+            raise ValueError(f"mixture.{name}: {ratio!r} is not a ratio; allowed: 0 to 1")
     total = sum(exact.values())
     if abs(total - 1) > Fraction(1, 10**9):
         raise ValueError(f"mixture: its ratios sum to {float(total):.9g}; allowed: 1")
@@ -252,16 +258,6 @@ def _weights(mixture: Mapping[str, Fraction | str]) -> dict[str, int]:
         return {name: int(ratio / total * denominator) for name, ratio in exact.items()}
     # Off by at most 2^-50: a thousandth of a sequence after 10^12 of them. A ratio above 0 stays above 0.
     return {name: math.ceil(ratio / total * _LARGEST_DENOMINATOR) for name, ratio in exact.items()}
-
-
-def _exact_ratio(name: str, ratio: Fraction | str) -> Fraction:
-    try:
-        exact = Fraction(ratio)
-    except (ValueError, ZeroDivisionError):
-        exact = Fraction(-1)
-    if not 0 <= exact <= 1:
-        raise ValueError(f"mixture.{name}: {ratio!r} is not a ratio; allowed: 0 to 1")
-    return exact
 
 
 def _corpus_key(seed: int, name: str) -> np.uint64:

@@ -114,7 +114,14 @@ def ddo(losses, factors, base_weights=None, *, names: Sequence[str] | None = Non
     draws, losses_drawn = np.zeros((0, m)), np.zeros(0)
     ends = np.full((2, m), np.nan)
     if len(seeds) > 1:
-        draws, losses_drawn = _draws(factors, ratios, bases, base_weights, low, high)
+        # The spread of the mean of few seeds is estimated from them: Student's t in place of the normal.
+        count, rng = len(seeds), np.random.default_rng(0)
+        mixing = rng.standard_normal((DRAWS, count)) / np.sqrt(count * (count - 1))
+        mixing /= np.sqrt(rng.chisquare(count - 1, (DRAWS, 1)) / (count - 1))
+        of_a, of_b, _ = fit_curves(factors, mean + np.tensordot(mixing, ratios - mean, axes=1))
+        filled = np.array([water_filling(*curve, base_weights, low, high) for curve in zip(of_a, of_b, strict=True)])
+        change = np.sum((filled + of_a) ** -of_b - (1 + of_a) ** -of_b, axis=1)
+        draws, losses_drawn = base_weights * filled, (bases.mean() + mixing @ (bases - bases.mean())) * (1 + change)
         ends = np.quantile(draws, TAILS, axis=0)
         if len(seeds) < 4:
             warnings.append(f"{len(seeds)} seeds only: intervals rest on how they differ, which so few cannot show")
@@ -196,20 +203,6 @@ def _root(value, left: float, right: float) -> float:
     if at_left * at_right >= 0:
         return left if abs(at_left) <= abs(at_right) else right
     return float(root_scalar(value, bracket=(left, right), xtol=1e-13, rtol=1e-14, maxiter=500).root)
-
-
-def _draws(factors, ratios, bases, base_weights, low, high) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (DRAWS, m) and losses at them (DRAWS,), for means drawn from the differences between seeds."""
-    count, rng = len(ratios), np.random.default_rng(0)
-    mixing = rng.standard_normal((DRAWS, count)) / np.sqrt(count * (count - 1))
-    # The spread is estimated from few seeds: Student's t in place of the normal.
-    mixing /= np.sqrt(rng.chisquare(count - 1, (DRAWS, 1)) / (count - 1))
-    mean = ratios.mean(axis=0)
-    drawn = mean + np.tensordot(mixing, ratios - mean, axes=1)
-    drawn_bases = bases.mean() + mixing @ (bases - bases.mean())
-    a, b, _ = fit_curves(factors, drawn)
-    x = np.array([water_filling(*curve, base_weights, low, high) for curve in zip(a, b, strict=True)])
-    return base_weights * x, drawn_bases * (1 + np.sum((x + a) ** -b - (1 + a) ** -b, axis=1))
 
 
 def _checked_losses(losses, factors) -> tuple[np.ndarray, np.ndarray]:

@@ -59,7 +59,14 @@ class GeneratedReader(Reader):
         for batch in itertools.count(after // size):
             if not (file := _file(folder, batch)).exists():
                 return
-            for sample in _read(file, size)[number - batch * size :]:
+            try:
+                samples: list[Sample] = read_lines_whole(file)
+            except ValueError:
+                samples = []
+            whole = all(isinstance(one, dict) and one.keys() >= {*Sample.__annotations__} for one in samples)
+            if len(samples) != size or not whole:
+                raise CorpusError(f"{file}: damaged; remove it, and prepare samples it again")
+            for sample in samples[number - batch * size :]:
                 number += 1
                 name, values = f"sample:{number}", {**sample, **self.source.text_alone(sample["text"])}
                 yield Row(name, values, name, None)
@@ -175,13 +182,3 @@ def _measured(folder: Path) -> tuple[float | None, int | None]:
 
 def _file(folder: Path, number: int) -> Path:
     return folder / f"{number:06d}.jsonl"
-
-
-def _read(file: Path, size: int) -> list[Sample]:
-    try:
-        rows = read_lines_whole(file)
-    except ValueError:
-        rows = []
-    if len(rows) != size or not all(isinstance(row, dict) and row.keys() >= {*Sample.__annotations__} for row in rows):
-        raise CorpusError(f"{file}: damaged; remove it, and prepare samples it again")
-    return rows
