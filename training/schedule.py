@@ -64,7 +64,12 @@ def learning_rates(pieces: Sequence[Piece], steps: int, before: float = 0.0) -> 
     for number, (piece, length) in enumerate(zip(pieces, lengths, strict=True)):
         start = rate if piece.start is None else float(piece.start)
         end = start if piece.end is None else float(piece.end)
-        _check_ends(f"schedule[{number}]", piece.shape, start, end)
+        key = f"schedule[{number}]"
+        if piece.shape == "constant" and start != end:
+            allowed = "a constant piece has one rate"
+            raise ValueError(f"{key}.end: {end:g} differs from its start {start:g}; allowed: {allowed}")
+        if piece.shape == "exponential" and not (start > 0.0 and end > 0.0):
+            raise ValueError(f"{key}: from {start:g} to {end:g}; allowed: an exponential piece has both ends above 0")
         done = np.arange(1, length + 1, dtype=np.float64) / max(length, 1)
         rates[position : position + length] = _SHAPES[piece.shape](start, end, done, piece.power)
         if length:
@@ -150,13 +155,6 @@ def _check_piece(key: str, piece: Piece) -> None:
         raise ValueError(f"{key}.power: {piece.power!r}; allowed: above 0")
     if piece.end is None and piece.shape != "constant":
         raise ValueError(f"{key}.end: missing; a {piece.shape} piece needs the learning rate that it ends at")
-
-
-def _check_ends(key: str, shape: str, start: float, end: float) -> None:
-    if shape == "constant" and start != end:
-        raise ValueError(f"{key}.end: {end:g} differs from its start {start:g}; allowed: a constant piece has one rate")
-    if shape == "exponential" and not (start > 0.0 and end > 0.0):
-        raise ValueError(f"{key}: from {start:g} to {end:g}; allowed: an exponential piece has both ends above 0")
 
 
 def _check_rate(key: str, rate: float) -> None:

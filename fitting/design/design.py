@@ -103,13 +103,16 @@ def design(
         chosen = choose(task.copied(), task.rows, task.runs.costs, task.score(least=least), limit, most)
     numbers = [run for run, _ in chosen]
     widths = [task.half_width(variances) for _, variances in chosen]
+    lacking = f"{task.lacking} points are wanting for as many as parameters, so the prior counts; "
+    what = "the run that takes" if len(numbers) == 1 else f"the {len(numbers)} runs that take"
+    expected = f"half-width {before:.3g} now, {widths[-1]:.3g} expected"
     return Design(
         chosen=tuple(task.runs.labels[run] for run in numbers),
         rows=tuple(label for run in numbers for label in task.runs.every[run]),
         half_width=tuple(widths),
         cost=tuple(float(task.runs.costs[run]) for run in numbers),
         before=before,
-        reason=_reason(task, len(numbers), before, widths[-1]),
+        reason=f"{lacking * (task.lacking > 0)}{what} most from the variance of the answer for the cost: {expected}",
         answer=task.median() if question and len(target) == 1 else None,
     )
 
@@ -243,10 +246,3 @@ def _weighted(posteriors: list[Posterior], rng: np.random.Generator) -> list[Pos
     share /= share.sum()
     counts = np.maximum((share * len(posteriors[0].noise)).round().astype(int), 2)
     return [one.some(rng.permutation(len(one.noise))[:count]) for one, count in zip(posteriors, counts, strict=True)]
-
-
-def _reason(task: Task, count: int, before: float, after: float) -> str:
-    lacking = f"{task.lacking} points are wanting for as many as parameters, so the prior counts; "
-    what = "the run that takes" if count == 1 else f"the {count} runs that take"
-    widths = f"half-width {before:.3g} now, {after:.3g} expected"
-    return f"{lacking * (task.lacking > 0)}{what} most from the variance of the answer for the cost: {widths}"

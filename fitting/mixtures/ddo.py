@@ -99,7 +99,12 @@ def ddo(losses, factors, base_weights=None, *, names: Sequence[str] | None = Non
         raise PointsError(f"names = {', '.join(names)}: {m} different names are needed, one a domain")
     if not (np.isfinite(tokens) and tokens > 0):
         raise PointsError(f"tokens = {tokens:g} must be above 0: the total of the base run")
-    base_weights = _checked_weights(base_weights, m)
+    base_weights = np.full(m, 1 / m) if base_weights is None else np.asarray(base_weights, dtype=float)
+    if base_weights.shape != (m,) or not (base_weights > 0).all() or abs(base_weights.sum() - 1) > 0.01:
+        raise PointsError(
+            f"base_weights = {base_weights.tolist()}: {m} numbers above 0 that sum to 1 are needed, one a domain"
+        )
+    base_weights = base_weights / base_weights.sum()
     low, high = np.full(m, factors.min()), np.minimum(factors.max(), 1 / base_weights)
 
     bases = seeds[:, 0, np.argmin(np.abs(factors - 1))]
@@ -225,15 +230,6 @@ def _checked_losses(losses, factors) -> tuple[np.ndarray, np.ndarray]:
     if np.ptp(bases, axis=1).max() > 1e-6 * bases.max():
         raise PointsError("losses at factor 1 differ between domains: they have one base run; is the table transposed?")
     return seeds, factors
-
-
-def _checked_weights(base_weights, m: int) -> np.ndarray:
-    base_weights = np.full(m, 1 / m) if base_weights is None else np.asarray(base_weights, dtype=float)
-    if base_weights.shape != (m,) or not (base_weights > 0).all() or abs(base_weights.sum() - 1) > 0.01:
-        raise PointsError(
-            f"base_weights = {base_weights.tolist()}: {m} numbers above 0 that sum to 1 are needed, one a domain"
-        )
-    return base_weights / base_weights.sum()
 
 
 def held_status(lines: Sequence[str], free: str) -> Status:
