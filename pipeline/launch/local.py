@@ -81,8 +81,7 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
     with free_gpus(question.parallel.processes, -(-count // on_gpu)) as groups:
         if len(groups) * on_gpu < count and groups:
             count = len(groups) * on_gpu
-            listed = ", ".join(itertools.chain(*groups))
-            console.print(f"GPUs that no other study trains on: {listed}")
+            console.print(f"GPUs that no other study trains on: {', '.join(itertools.chain(*groups))}")
         start = partial(_start, study, question, selection, groups)
         processes = [start(number) for number in range(count)]
         try:

@@ -179,10 +179,7 @@ def _execution(question: Question, run: PlannedRun, plan: list[PlannedRun]) -> E
 
 
 def select_runs(study: Study, plan: list[PlannedRun], only: str | None) -> list[PlannedRun]:
-    """The runs named in `only` by name or hash, with commas between them; None: the whole plan.
-
-    Raises SpecError: no run of the plan has such a name.
-    """
+    """The runs named in `only` by name or hash, split by commas; None: all. Raises SpecError: there is none."""
     if only is None:
         return plan
     names = {*only.split(",")}

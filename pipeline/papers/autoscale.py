@@ -217,4 +217,3 @@ TABLES = {
         ("scale", "metric"), "weights", ("metric",), prints=_printed_saved,
         columns=("data_scale_steps", "metric", "value"), judge=judge_saved),
 }  # fmt: skip
-"""Name -> table."""

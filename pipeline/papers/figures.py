@@ -135,7 +135,6 @@ def _of_domains(study: DomainPoints) -> Drawn:
 
 
 def _near_zero(study: DomainPoints) -> Drawn:
-    """The general loss along the tokens, by the ratio of general."""
     panels, ratios = [], set[float]()
     for domain in study.domains:
         points, traces = study.fitted(domain, "G"), list[Mark]()
@@ -238,8 +237,7 @@ def _of_cells(result: Result) -> tuple[str, Figure]:
             traces.append(dots(x, y, ink[name], 7) if side == "measured" else line(x, y, ink[name]))
         panels.append(panel("", str(title), traces, axis(by), axis(AXIS_WORDS.get(result.name, LOSS))))
     keys = [Key(name, colour, "line") for name, colour in ink.items()]
-    both = [_BOTH[1]] if "side" in cells else []
-    return result.title, Figure([*keys, *both], panels)
+    return result.title, Figure([*keys, *(_BOTH[1:] if "side" in cells else [])], panels)
 
 
 def _curve(x: pd.Series, measured: pd.Series, law: np.ndarray, colour: str) -> list[Mark]:

@@ -93,7 +93,6 @@ def tables_of(
 
 
 def _selection(question: Question) -> tuple[list[str], Path | None]:
-    """Names of the tables to make, and the folder of the papers' numbers."""
     names = question.tables.names or [name for name, table in TABLES.items() if READINGS[table.reads].applies(question)]
     errors = [f"tables.names: {name!r}; allowed: {', '.join(TABLES)}" for name in names if name not in TABLES]
     papers = None

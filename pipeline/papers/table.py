@@ -107,8 +107,7 @@ def paper_numbers(folder: Path | None, table: Table) -> pd.DataFrame | None:
     except ValueError as error:
         raise StudyError(f"{path}: not a CSV table ({str(error).splitlines()[0]})") from None
     if missing := [name for name in table.file_columns if name not in rows.columns]:
-        needed = ", ".join(table.file_columns)
-        raise StudyError(f"{path}: no column {', '.join(missing)}; it needs {needed}")
+        raise StudyError(f"{path}: no column {', '.join(missing)}; it needs {', '.join(table.file_columns)}")
     try:
         numbers = (table.prints(rows) if table.prints else rows)[[*table.keys, "value"]].astype({"value": float})
     except (ValueError, TypeError, AttributeError) as error:

@@ -88,8 +88,7 @@ def compared(table: pd.DataFrame, subject: str, statement: Statement) -> Iterato
     A pair is better and worse; it is left out where the paper's own numbers tie or contradict the sentence.
     """
     keys = [name for name in table.columns if name not in (subject, "paper", "ours")]
-    named = table[table["corpus"].isin(statement.corpora)]
-    for key, cell in named.groupby(keys, sort=False):
+    for key, cell in table[table["corpus"].isin(statement.corpora)].groupby(keys, sort=False):
         r2 = dict(zip(keys, key))["metric"] == "r2"  # pyright: ignore[reportArgumentType, reportCallIssue]
         at = cell.set_index(subject)
         misfit = ((1 - at[["paper", "ours"]]) if r2 else at[["paper", "ours"]]).to_dict()

@@ -174,10 +174,7 @@ def variant_note(runs: Sequence[PlannedRun], question: Question) -> str:
 
 
 def short_note(runs: Sequence[PlannedRun], question: Question) -> str:
-    """A line on continual runs for the fit of fewer than `_LEAST_STEPS` steps; else empty.
-
-    Of those that are chosen for a large run the goal says it.
-    """
+    """A line on runs for the fit of fewer than `_LEAST_STEPS` steps, unless chosen for a large run; else empty."""
     fitted = [run for run in runs if run.role == "fit" and run.spec.phase == "continual"]
     short = [run for run in fitted if run.spec.steps < _LEAST_STEPS]
     if not short or question.rehearsal or (question.is_large() and is_active(question)):

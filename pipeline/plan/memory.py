@@ -28,8 +28,7 @@ def process_bytes(question: Question, spec: RunSpec) -> float | None:
 
 def fitted_run(question: Question, spec: RunSpec, parallel: Parallel | None = None) -> Fitted:
     """How a process of a run computes a step in the memory that it has, as far as that is known."""
-    here = not question.launcher.elsewhere
-    limit, given = process_memory(question, here=here), question.launcher.micro_batch
+    given, limit = question.launcher.micro_batch, process_memory(question, here=not question.launcher.elsewhere)
     return fitted(spec, parallel or question.parallel, given, question.engine, limit, gpu=on_gpu(question))
 
 

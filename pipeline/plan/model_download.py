@@ -105,10 +105,7 @@ def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Pa
 
 
 def shape_line(name: str) -> str:
-    """What is known of a model without its weights, from a directory's config.json or a published shape, as a line.
-
-    Empty where its weights are there, or neither is.
-    """
+    """A line on a model without weights, by its directory's config.json or its published shape; empty: it is none."""
     if shape := published_shape(HUB.get(name.lower(), name)):
         config = configuration_of(shape, shape.vocab_size or 0, 1, 0)
     elif (config := shape_without_weights(name)) is None:
@@ -159,10 +156,7 @@ def _wheel(name: str, folder: Path) -> Path:
 
 
 def convert(file: Path, folder: Path, source: str, licence: str, log: Callable[[str], object]) -> BaseModel:
-    """Convert a GGUF file to a Hugging Face directory with its note, which appears when it is complete.
-
-    Raises SpecError, CorpusError: as `bring_model`.
-    """
+    """Convert a GGUF file to a Hugging Face directory, which appears when it is complete. Errors as `bring_model`."""
     from training.base_model.examination import examine
     from training.base_model.gguf_file import convert_gguf, read_gguf_header
 

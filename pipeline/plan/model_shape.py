@@ -147,8 +147,7 @@ def hub_directory(key: str, name: str, revision: str | None, files: tuple[str, .
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
         at = f" at {revision}" if revision else ""
-        reason = hub_reason(error) or first_line(error)
-        why = f"neither a folder nor available from the hub{offline}: {reason}"
+        why = f"neither a folder nor available from the hub{offline}: {hub_reason(error) or first_line(error)}"
         if name in HUB.values():
             why += f"; cptlaw plan experiment=base-model model=hf model.path={name} prints the cost without its weights"
         raise SpecError(f"{key}: {name}{at}: {why}") from None

@@ -1,7 +1,5 @@
 """The plan of a study, written with the question and the facts of its corpora."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,10 +24,7 @@ MOST = 8
 
 
 def write_plan(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
-    """Freeze the question and its runs in the study's folder; returns a line on what of the question before changes.
-
-    Raises StudyError: runs were imported into it.
-    """
+    """Write the question and its runs; returns lines on what changes. Raises StudyError: runs were imported into it."""
     study = context.study
     if any(run.imported for run in context.plan):
         raise StudyError(f"{study.folder}: its runs were imported, and would be lost; plan under another name=")

@@ -1,7 +1,5 @@
 """What is known of an answer, and the line that says so first on the terminal, in the report, in wandb and exports."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a person sees of a run that is followed: tables and lines of plain text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the JSON files of a study hold: a class a file, with one reader and one writer for all."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -128,22 +126,19 @@ class Machine(Artifact, name="machine.json", verb="prepare"):
 
 
 @dataclass(frozen=True)
-class Interval:
-    """An estimate and its 90% interval."""
-
-    value: Number
-    low: Number | None
-    high: Number | None
-    """None: not known."""
-
-
-@dataclass(frozen=True)
 class Fact:
     """A number beside an answer, and its 90% interval; None: infinite, as a turning length that is never reached."""
 
     value: Number | None
     low: Number | None
     high: Number | None
+
+
+@dataclass(frozen=True)
+class Interval(Fact):
+    """An estimate and its 90% interval, whose ends may not be known."""
+
+    value: Number
 
 
 @dataclass(frozen=True)

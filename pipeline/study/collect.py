@@ -192,16 +192,14 @@ def schedules(plan: Sequence[PlannedRun]) -> dict[Hashable, Schedule]:
             known[key] = learning_rates(*key)
         return known[key]
 
-    parents = {run.parent for run in plan if run.parent}
-    ends = {parent[:8] for parent in parents}
+    ends = {run.parent[:8] for run in plan if run.parent}
     # A name ends in its hash's first digits: most runs need not be hashed again to know that nobody continues them.
     by_hash = {run.spec.hash: run for run in plan if run.name[-8:] in ends}
 
     def in_phase(run: PlannedRun) -> np.ndarray:
         if not run.spec.initial.moments:
             return rates(run.spec)
-        trunk = by_hash[run.spec.initial.run]
-        past = in_phase(trunk)[: _behind(run, by_hash)[0]]
+        past = in_phase(by_hash[run.spec.initial.run])[: _behind(run, by_hash)[0]]
         return np.concatenate([past, rates(run.spec)])
 
     by_run: dict[Hashable, Schedule] = {}
@@ -270,8 +268,7 @@ def _damage(files: list[tuple[str, Path]], is_imported: bool) -> str:
         try:
             for number, point in enumerate(read_lines_whole(path), start=1):
                 if not _is_point(point):
-                    wanted = ", ".join(POINT.names)
-                    return f"{path} line {number}: not a point ({wanted}); {again}"
+                    return f"{path} line {number}: not a point ({', '.join(POINT.names)}); {again}"
         except ValueError as error:
             return f"{error}; {again}"
     return "points.jsonl: a value of the wrong type in one of the runs"

@@ -1,7 +1,5 @@
 """Every law of the question fitted to every corpus, and how well each predicts what it did not see."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools

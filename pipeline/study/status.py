@@ -157,8 +157,7 @@ def refuse_lost_points(study: Study, plan: Sequence[PlannedRun], present: Mappin
             file = study.runs / run.name / "points.jsonl"
             lines.append(f"{file}: {count} points, but the run ended with {recorded}; {again}")
     if lines:
-        more = f"; so do {len(lines) - 1} more runs" if lines[1:] else ""
-        raise StudyError(lines[0] + more)
+        raise StudyError(lines[0] + (f"; so do {len(lines) - 1} more runs" if lines[1:] else ""))
 
 
 def ended_points(study: Study, plan: Sequence[PlannedRun]) -> dict[str, int]:

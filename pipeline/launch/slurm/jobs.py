@@ -95,10 +95,7 @@ def task_states(jobs: Iterable[Job], queue: Queue) -> Iterator[tuple[Job, str, i
 
 @contextlib.contextmanager
 def submitting(study: Study, log: Callable[[str], object]) -> Iterator[None]:
-    """A lock on the submission of a study's jobs; waits for another process that holds it.
-
-    Raises SchedulerError: another process held it until the time-out.
-    """
+    """A lock on the submission of a study's jobs. Raises SchedulerError: another process held it for PATIENCE."""
     deadline, logged = time.monotonic() + PATIENCE, False
     folder = study.folder / "jobs" / "submission"
     while (attempt := claim(folder)) is None:

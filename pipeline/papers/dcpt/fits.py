@@ -122,10 +122,7 @@ def every_domain(study: DomainPoints, corpus: str) -> pd.DataFrame:
 
 
 def without_ratio(study: DomainPoints) -> pd.DataFrame:
-    """OpenAI's law and Chinchilla's at half domain, half general: law, corpus, metric, value (table 10).
-
-    The domain is code, as in the paper, or the first one.
-    """
+    """OpenAI's law and Chinchilla's at half code, or the first domain: law, corpus, metric, value (table 10)."""
     domain = "code" if "code" in study.domains else study.domains[0]
     points = {corpus: at_ratio(study.fitted(domain, corpus), 0.5) for corpus in CORPORA}
     jobs = list(product(("openai", "chinchilla"), CORPORA))
@@ -207,4 +204,3 @@ TABLES = {
         (13, "Which steps are evaluated", "sampling_methods", sampling, "method"),
     )
 }
-"""Name -> table."""

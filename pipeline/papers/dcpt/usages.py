@@ -155,4 +155,3 @@ TABLES = {
         "Usage 3: the best size for a compute budget", "dcpt_table12_usage3_resource_allocation.csv",
         compute, reads="compute", prints=_by_size, columns=("N_B", "D_B", "corpus", "value"), **_AS_SHOWN),
 }  # fmt: skip
-"""Name -> table."""

@@ -64,10 +64,7 @@ def judge_replay(cells: pd.DataFrame) -> tuple[str, str]:
 
 
 def potentials(study: ScheduleStudy) -> pd.DataFrame:
-    """The final loss by loss potential, without and with re-warm-up (figure 5).
-
-    Of each setting the schedule that follows most potentials.
-    """
+    """The final loss by loss potential, of the schedule that follows most, without and with re-warm-up (figure 5)."""
     runs = study.runs[study.runs["ratio"] == study.runs["ratio"].max()]
     runs = runs[runs["transfer"] == runs["parent"].map(lambda run: study.steps(run) if run else -1)]
     runs = runs.assign(setting=np.where(runs["rewarmed"], "with re-warm-up", "without re-warm-up"))
@@ -160,8 +157,7 @@ def best_designs(study: ScheduleStudy) -> pd.DataFrame:
 def _annealed(fit: Fit, past: np.ndarray, potential: float, steps: int) -> float:
     """The loss after a cosine to 0 from the last rate of a pre-training with a loss potential."""
     before = with_potential(past, potential)
-    rates = before[-1] * cosine(steps)
-    course = Course(fit, rates, before[-1], before, {}, fit.decay)
+    course = Course(fit, before[-1] * cosine(steps), before[-1], before, {}, fit.decay)
     return float(course.losses(np.array([steps]))[0][0])
 
 

@@ -62,4 +62,3 @@ TABLES = {
         file="dynamics_fig19_eq8_coefficients.csv", prints=fits.printed_coefficients,
         columns=("equation", "coefficient", "value")),
 }  # fmt: skip
-"""Name -> table."""

@@ -1,7 +1,5 @@
 """What a study has to show so far, and a sentence for what is not there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 

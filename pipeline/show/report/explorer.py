@@ -4,8 +4,6 @@ Python computes the answers at every position of the sliders with `fitting.answe
 (web/explorer.js) looks them up and draws them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

@@ -1,7 +1,5 @@
 """follow.html: the losses of a run that is trained for real, on its predicted curves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -51,8 +49,7 @@ def _curves(run: FollowedRun) -> Figure:
             traces.append(line(now["step"], now["predicted"], CORPUS_COLOURS[1], "dash", 1.6))
             shown += [*now["low"], *now["high"]]
         traces.append(dots(table["step"], table["loss"], BLACK, 6, hover="measured: %{y:.4f} at step %{x:,}"))
-        bounds = limits(shown, before["low"], before["high"])
-        y = axis("loss, nats per token", range=bounds)
+        y = axis("loss, nats per token", range=limits(shown, before["low"], before["high"]))
         panels.append(panel(f"Loss on {corpus}", "", traces, axis("step", range=[0, steps]), y))
     keys = [Key("measured", BLACK, "dot"), Key("predicted before the run", GREY, "line")]
     keys += [Key("its 90% interval", GREY, "band"), Key("loss before the run", GREY, "dashed")]

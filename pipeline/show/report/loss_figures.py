@@ -50,8 +50,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
                     drawn.add((law, law == laws[0]))
                     traces.append(line(x, y, ratio_colour(ratio), dash, width))
             for ratio, runs in rows.groupby("ratio"):
-                confirms = set(runs["role"]) == {"confirm"}
-                symbol, size = ("diamond", 8) if confirms else ("circle", 6)
+                symbol, size = ("diamond", 8) if set(runs["role"]) == {"confirm"} else ("circle", 6)
                 ratio = float(ratio)  # pyright: ignore[reportArgumentType]
                 hover = f"{percent(ratio)} {label(evidence.domain)}: %{{y:.4f}} at %{{x:.3s}} tokens"
                 traces.append(dots(runs["tokens"], runs["loss"], ratio_colour(ratio), size, symbol, hover))
@@ -140,11 +139,9 @@ def _fitted_panel(evidence: Evidence, corpus: str, title: str, ends: pd.DataFram
         losses = predicted(evidence, evidence.fits[law][corpus], frame)
         traces[1:1] = _law_lines(evidence, law, corpus, losses)
         curves.append(losses)
-    hover = "measured: %{y:.4f} at %{x:.1f}%"
-    traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
+    traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover="measured: %{y:.4f} at %{x:.1f}%"))
     seen = curves[0][_seen(evidence, laws[0], corpus)]
-    bounds = limits([*ends["loss"], *seen], ends["loss_before"], *curves)
-    y = axis("loss, nats per token", range=bounds)
+    y = axis("loss, nats per token", range=limits([*ends["loss"], *seen], ends["loss_before"], *curves))
     return panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.short_ratio_name), y)
 
 

@@ -34,10 +34,7 @@ Values = Iterable[Any]
 
 
 class Key(NamedTuple):
-    """A line of a figure's key: its meaning in plain text, a CSS colour, and a mark.
-
-    mark: line, thin, dashed, dotted, upright, dot, ring, diamond or band.
-    """
+    """A line of a figure's key: text, CSS colour; line, thin, dashed, dotted, upright, dot, ring, diamond or band."""
 
     label: str
     colour: str

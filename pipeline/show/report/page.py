@@ -1,7 +1,5 @@
 """The report's pages: HTML files that fetch nothing, from Jinja templates that escape."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

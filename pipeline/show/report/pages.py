@@ -44,7 +44,6 @@ def _write(path: Path, page: str) -> Path:
 
 
 def _domains_page(context: Context) -> str:
-    """The page of a study of several domains: the answer for every domain, and a link to its page."""
     folder, question = context.study.folder, context.question
     answers = [_evidence(context, domain) for domain in question.corpora.domains]
     general = question.corpora.general
@@ -61,7 +60,6 @@ def _domains_page(context: Context) -> str:
 
 
 def _evidence(context: Context, domain: str) -> Evidence:
-    """What the study has to show of one of its domains."""
     corpora = dataclasses.replace(context.question.corpora, domain=domain)
     question = dataclasses.replace(context.question, corpora=corpora)
     study = Study(context.study.folder, f"answers/{domain}")

@@ -138,7 +138,6 @@ def record(evidence: Evidence) -> dict[str, Table | bool]:
 
 
 def _measured_cost(evidence: Evidence) -> Table:
-    """Runs, tokens, FLOPs and measured time by role and model."""
     last, seconds = evidence.kept_steps, _seconds(evidence)
     done: Counter[tuple[str, str]] = Counter()
     for run in evidence.plan:

@@ -81,11 +81,8 @@ def weights_by_scale(content: WeightsRecommendation) -> Figure | None:
 
 def domain_curves(content: WeightsRecommendation) -> Figure | None:
     """The mean loss over all domains against the tokens of one: runs and fitted curves, a panel a domain."""
-    designs = next(
-        (row.details.designs for row in content.proposals if row.method == "autoscale"),
-        next((row.details.designs[-1:] for row in content.proposals if row.method == "ddo"), None),
-    )
-    if not designs:
+    of_method = {row.method: row.details.designs for row in content.proposals}
+    if not (designs := of_method.get("autoscale", of_method.get("ddo", [])[-1:])):
         return None
     relative = [np.concatenate(of) / design.base_value for design in designs for of in design.points.values()]
     bounds = limits(np.concatenate(relative))
@@ -174,8 +171,7 @@ def weights_by_step(content: WeightsRecommendation) -> Figure | None:
                 traces.append(line(path.steps, path.mean[domain], colour, "solid", 2, hover))
             words = [f"round {number}"] if len(row.details.rounds) > 1 else []
             words += [f"seed {seed + 1}"] if len(design.paths) > 1 else []
-            y = _weight_axis()
-            panels.append(panel("", ", ".join(words), traces, axis("step of the proxy"), y, 300))
+            panels.append(panel("", ", ".join(words), traces, axis("step of the proxy"), _weight_axis(), 300))
     keys = [Key(domain, colour, "line") for domain, colour in ink.items()]
     keys += [Key("after each step", GREY, "dotted"), Key("mean over the steps so far", GREY, "line")]
     return Figure(keys, panels)

@@ -1,7 +1,5 @@
 """The answer of a study as a wandb run of job type fit: numbers, figures, report and files."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import re
@@ -14,7 +12,7 @@ from pipeline.question.schema import TrackingConfig
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.loss_figures import loss_curves, ratio_curves
 from pipeline.show.report.study_page import study_page
-from pipeline.show.tracking.runs import TrackedRun, marker, mode_of, open_run
+from pipeline.show.tracking.runs import TrackedRun, WandbCopy, marker, mode_of
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, study_of
 from training.durable import read_file
@@ -37,10 +35,10 @@ def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bo
     if identity is None or marker(study, identity).exists() or question.goal_kind.many_domains:
         return False
     evidence = Evidence(Context(question, study))
-    name = study.folder.resolve().name
-    config = {"study": name, "domain": question.corpora.domain, "general": question.corpora.general}
-    mode = mode or mode_of(tracking)
-    tracked = open_run(study, tracking, mode, identity, f"{name} fit", "fit", list(question.law), config)
+    name, corpora = f"{study.folder.resolve().name} fit", question.corpora
+    config = {"domain": corpora.domain, "general": corpora.general}
+    copy = WandbCopy(study, tracking, mode or mode_of(tracking))
+    tracked = copy.open_run(identity, name, "fit", list(question.law), config)
     _log(tracked, evidence)
     tracked.end(0, answer_summary(evidence))
     return True

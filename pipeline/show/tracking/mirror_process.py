@@ -46,7 +46,6 @@ def main() -> None:
 
 
 def _follow(study: Study, tracking: TrackingConfig) -> None:
-    """Copy one attempt after another, as they are named on stdin."""
     copy = WandbCopy(study, tracking, mode_of(tracking))
     begun: queue.Queue[Attempt | None] = queue.Queue()
     threading.Thread(target=_listen, args=(begun,), daemon=True).start()

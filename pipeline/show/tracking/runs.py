@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,7 +59,7 @@ class Attempt(NamedTuple):
 
 
 class WandbCopy:
-    """wandb's copy of a study. An offline run cannot be resumed, so those in progress stay open here."""
+    """wandb's copy of a study, online or offline. An offline run cannot be resumed, so those in progress stay open."""
 
     def __init__(self, study: Study, tracking: TrackingConfig, mode: str) -> None:
         self._study, self._tracking, self._mode = study, tracking, mode
@@ -106,44 +106,39 @@ class WandbCopy:
     def _begin(self, attempt: Attempt, record: AttemptRecord, identity: str) -> TrackedRun:
         path = self._study.runs / attempt.run / "spec.yaml"
         spec = yaml.safe_load(path.read_text()) if path.exists() else {}
-        config = {"study": self._study.folder.resolve().name, "run": attempt.run, "role": attempt.role}
-        config |= {"spec": spec, "attempt": record}
-        name, tags = f"{attempt.run} {attempt.number}", [str(spec.get("phase", "")), attempt.model]
-        kind = JOB_TYPES[attempt.role]
-        return open_run(self._study, self._tracking, self._mode, identity, name, kind, tags, config)
+        config = {"run": attempt.run, "role": attempt.role, "spec": spec, "attempt": record}
+        tags = [str(spec.get("phase", "")), attempt.model]
+        return self.open_run(identity, f"{attempt.run} {attempt.number}", JOB_TYPES[attempt.role], tags, config)
 
+    def open_run(self, identity: str, name: str, job_type: str, tags: list[str], config: dict[str, Any]) -> TrackedRun:
+        """Open a wandb run in the study's group in place of an incomplete copy of it.
 
-def open_run(
-    study: Study, tracking: TrackingConfig, mode: str, identity: str, name: str, job_type: str, tags: list[str],
-    config: Mapping[str, object],
-) -> TrackedRun:  # fmt: skip
-    """Open a wandb run in the study's group in place of an incomplete copy of it.
+        A server that cannot be reached is a warning, and the run is offline. job_type: pretrain, continual, confirm or
+        fit. The config has the study's name too.
+        """
+        import wandb
 
-    A server that cannot be reached is a warning, and the run is offline. mode: online or offline; job_type: pretrain,
-    continual, confirm or fit.
-    """
-    import wandb
+        study, tracking, group = self._study, self._tracking, self._study.folder.resolve().name
+        for folder in local_folders(study, identity):
+            if folder.is_dir() and not folder.is_symlink():
+                shutil.rmtree(folder)
 
-    for folder in local_folders(study, identity):
-        if folder.is_dir() and not folder.is_symlink():
-            shutil.rmtree(folder)
+        def begin(mode: Any, resume: Any = None) -> TrackedRun:
+            run = wandb.init(
+                id=identity, name=name[:128], job_type=job_type, group=group[:128], config={"study": group, **config},
+                tags=[tag[:64] for tag in dict.fromkeys([*tracking.tags, *tags]) if tag], dir=str(study.folder),
+                project=tracking.project, entity=tracking.entity, settings=settings(tracking), mode=mode, resume=resume,
+            )  # fmt: skip
+            return TrackedRun(study, identity, run, mode)
 
-    def begin(mode: Any, resume: Any = None) -> TrackedRun:
-        run = wandb.init(
-            id=identity, name=name[:128], job_type=job_type, group=study.folder.resolve().name[:128], config={**config},
-            tags=[tag[:64] for tag in dict.fromkeys([*tracking.tags, *tags]) if tag], dir=str(study.folder),
-            project=tracking.project, entity=tracking.entity, settings=settings(tracking), mode=mode, resume=resume,
-        )  # fmt: skip
-        return TrackedRun(study, identity, run, mode)
-
-    if mode == "online":
+        if self._mode != "online":
+            return begin(self._mode)
         try:
             return begin("online", "allow")
         except Exception as error:
             unreachable = f"wandb is unreachable ({reason(error)}); {name} is kept offline"
             warn(f"{unreachable}: cptlaw track sync {study.word}")
-            mode = "offline"
-    return begin(mode)
+            return begin("offline")
 
 
 def mode_of(tracking: TrackingConfig) -> str:
