@@ -45,7 +45,8 @@ def over_cores(
         each(results[-1])
         left = len(items) - len(results)
         seconds = (time.perf_counter() - start) / len(results)
-        if left > 1 and seconds * left > WORTH_FORKING and workers > 1 and _may_fork():
+        alone = threading.active_count() == 1 and not multiprocessing.current_process().daemon
+        if left > 1 and seconds * left > WORTH_FORKING and workers > 1 and alone and sys.platform == "linux":
             # Long items one by one, so that no process is left with several when the others are done.
             together = max(1, min(left // (4 * workers), int(AT_ONCE / max(seconds, 1e-9))))
             try:
@@ -98,9 +99,3 @@ def _forked(item):
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _may_fork() -> bool:
-    return (
-        sys.platform == "linux" and threading.active_count() == 1 and multiprocessing.current_process().daemon is False
-    )

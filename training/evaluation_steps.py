@@ -63,7 +63,15 @@ def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
             raise ValueError(f"evaluation.steps: {outside[0]!r} is not in the run; allowed: 0 to {steps}")
         taken = [int(step) for step in policy.steps]
     elif policy.policy == "decay":
-        taken = _thinned(policy, steps)
+        if not 0.0 <= policy.decay < float("inf"):
+            raise ValueError(f"evaluation.decay: {policy.decay!r} is not a rate of decay; allowed: 0 or more")
+        grid = np.arange(1, steps // policy.every + 1)
+        density = np.exp(-policy.decay * grid)
+        if policy.bernoulli:
+            kept = np.random.Generator(np.random.PCG64(policy.seed)).random(grid.size) < density
+        else:
+            kept = np.diff(np.floor(np.cumsum(density)), prepend=0.0) > 0
+        taken = (grid[kept] * policy.every).tolist()
     elif policy.policy == "sectional":
         # In integers, so that the border is the same step on every machine.
         dense = range(4 * policy.every, steps * 6 // 10 + 1, 4 * policy.every)
@@ -72,15 +80,3 @@ def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
         spacing = policy.every * (5 if policy.policy == "sparse" else 1)
         taken = list(range(spacing, steps + 1, spacing))
     return sorted({0, *taken, steps})
-
-
-def _thinned(policy: EvaluationPolicy, steps: int) -> list[int]:
-    if not 0.0 <= policy.decay < float("inf"):
-        raise ValueError(f"evaluation.decay: {policy.decay!r} is not a rate of decay; allowed: 0 or more")
-    grid = np.arange(1, steps // policy.every + 1)
-    density = np.exp(-policy.decay * grid)
-    if policy.bernoulli:
-        kept = np.random.Generator(np.random.PCG64(policy.seed)).random(grid.size) < density
-    else:
-        kept = np.diff(np.floor(np.cumsum(density)), prepend=0.0) > 0
-    return (grid[kept] * policy.every).tolist()

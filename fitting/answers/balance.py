@@ -110,7 +110,17 @@ def balance(
         course = Course(fit, rates, 0.0 if past is None else float(past[-1]), past, further, DECAY)
         predicted[name] = implied(fit, frame, draws=course.losses(np.array([len(rates)]))[1])
         warnings += beyond(name, fit, frame) + unknown_interval(name, fit)
-    return Answer(values, predicted, _status(found, ranges), warnings)
+    ends = []
+    for name, (chosen,) in found.items():
+        low, high = ranges[name]
+        margin = 1e-4 * (high - low)
+        if low < high and not low + margin < chosen < high - margin:
+            side, end = ("lower", low) if chosen <= low + margin else ("upper", high)
+            ends.append(f"{name} is at the {side} end of its range ({end:g})")
+    status = (
+        Status("at bound", "; ".join(ends)) if ends else Status("inside", "nothing: the best lies inside the ranges")
+    )
+    return Answer(values, predicted, status, warnings)
 
 
 def _columns(name: str, areas: Areas, design: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -184,17 +194,3 @@ def _ranges(choices: dict[str, Choice | None], weight: float, pretraining, fits:
     if replay is not None and replay[0] < replay[1] and all("r" not in fit.equation.columns for fit in fits):
         raise PointsError(f"replay cannot be free: the laws {', '.join(fit.law for fit in fits)} read no r")
     return ranges
-
-
-def _status(found: dict[str, np.ndarray], ranges: dict) -> Status:
-    ends = []
-    for name, values in found.items():
-        low, high = ranges[name]
-        value, margin = float(values[0]), 1e-4 * (high - low)
-        if low == high or low + margin < value < high - margin:
-            continue
-        side, end = ("lower", low) if value <= low + margin else ("upper", high)
-        ends.append(f"{name} is at the {side} end of its range ({end:g})")
-    if ends:
-        return Status("at bound", "; ".join(ends))
-    return Status("inside", "nothing: the best lies inside the ranges")

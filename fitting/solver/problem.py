@@ -158,15 +158,11 @@ class Problem:
 
     def limits(self, z: np.ndarray) -> np.ndarray:
         """The most (m,) that each amount may be at z."""
-        return self.most(self.at(z).size) if self._bounded else self._widths
+        return self._widths if np.isinf(self._widths).all() else self.most(self.at(z).size)
 
     def most(self, size: np.ndarray) -> np.ndarray:
         """The most (..., m) that each amount may be where columns have this size (..., m)."""
         return self._widths * size
-
-    @cached_property
-    def _bounded(self) -> bool:
-        return not np.isinf(self._widths).all()
 
     def part(self, rows: np.ndarray) -> "Problem":
         """The same problem on some of its points."""
