@@ -42,6 +42,18 @@ def law_weights(errors: Mapping[str, np.ndarray]) -> dict[str, float]:
     return {law: value / total for law, value in precision.items()}
 
 
+def errors_in_common(errors: np.ndarray, weights: np.ndarray) -> float:
+    """Part of the squared errors (n, laws) of laws with weights (laws,) that they have in common; 1: they err as one.
+
+    It is the mean square of the average's errors over the weighted mean of theirs (Krogh & Vedelsby 1995).
+
+    >>> [errors_in_common(np.array([pair]), np.array([0.5, 0.5])) for pair in ((0.2, 0.2), (0.2, 0.0), (0.2, -0.2))]
+    [1.0, 0.5, 0.0]
+    """
+    squares = float(np.mean(np.square(errors), axis=0) @ weights)
+    return float(np.mean(np.square(errors @ weights))) / squares if squares else 0.0
+
+
 def laws_that_count(laws: Iterable[str], horizon: float) -> list[str]:
     """The laws that count in an average at `horizon` times the fitted tokens, by `Law.nearest` and `Law.furthest`.
 
@@ -77,6 +89,8 @@ class LawAverage:
     """How errors of the average grow with the horizon, a number a rolling origin; None: not known."""
     held_out: Mapping[str, float] = field(default_factory=dict)
     """Kind of extrapolation -> root mean square of its log errors on what a back test held out."""
+    in_common: Mapping[str, float] = field(default_factory=dict)
+    """The same kinds -> `errors_in_common` of its laws there."""
 
     def __post_init__(self):
         if {*self.fits} != {*self.weights} or not np.isclose(sum(self.weights.values()), 1.0):
@@ -118,7 +132,8 @@ class LawAverage:
         law = "average" if self.growth is None else "curve"
         if len(self.fits) == 1:
             law = kind_of(*self.fits)
-        return Spread(*known, self.growth or (), law, max(fit.unseen for fit in self.fits.values()))
+        unseen = max(fit.unseen for fit in self.fits.values())
+        return Spread(*known, self.growth or (), law, unseen, self.in_common)
 
     @property
     def params(self) -> dict[str, float]:

@@ -6,10 +6,10 @@
 19 series: both corpora of usages-small, general and domain of the three pairs of the transfer trials (their cosine
 runs), and the six domains of dcpt-six-small. By kind: of each series the ratios, tokens, sizes, or size and tokens that
 `fitting.folds` names are left out, and the rest is fitted; on the rest the same is done once more, which gives the
-errors that an interval is made of. Each law is judged, and the average of all. Every series has the same weight. The
-factors of `fitting.uncertainty.misfit` make the coverage 90% here, so each is also judged by the factor that the other
-sources of runs ask for. Few runs: each draw is fitted and tested as `cptlaw fit` does, and the last points of all other
-runs are predicted.
+errors that an interval is made of. Each law is judged, and the average of all, and of those that know learning rates,
+which are nearly one. Every series has the same weight. The factors of `fitting.uncertainty.misfit` make the coverage
+90% here, so each is also judged by the factor that the other sources of runs ask for. Few runs: each draw is fitted and
+tested as `cptlaw fit` does, and the last points of all other runs are predicted.
 """
 
 import sys
@@ -22,13 +22,14 @@ import pandas as pd
 import fitting
 from docs.studies.law_errors import Series, has_trials, kept_series, last_points, trials
 from fitting import PointsError
-from fitting.law_average import APART, AVERAGE
+from fitting.law_average import APART, AVERAGE, errors_in_common
 from fitting.parallel import over_cores
-from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, extrapolation, half_width
+from fitting.uncertainty.misfit import FACTORS, NEXT, STAND_IN, average_factor, extrapolation, half_width
 from pipeline.study.fits import SPLITS, shared_folds
 
 LAWS = {"dcpt": (60, 0.1), "transfer-anchored": (5, 0.0), "transfer-scaled": (5, 0.0), "transfer-replay": (5, 0.0)}
 """Law -> the first step and the smallest ratio that it is fitted to, as their `study` has them."""
+ALIKE = "average of laws alike"
 NARROW = 0.7
 """Part of the width at which the grid of the quickstart would answer within .08."""
 
@@ -79,15 +80,22 @@ def held_out_points(job: tuple[Series, str]) -> pd.DataFrame:
     missed = pd.DataFrame(errors).dropna()
     if inside.empty or missed.empty:
         return pd.DataFrame()
-    weights = pd.Series(fitting.law_weights({law: inside[law].to_numpy() for law in errors}))
-    weights_of = {law: pd.Series({law: 1.0}) for law in errors} | {AVERAGE: weights}
+    alike = [law for law in errors if law != "dcpt"]
+    averaged = {AVERAGE: [*errors]} | ({ALIKE: alike} if len(alike) > 1 else {})
+    weights_of = {law: pd.Series({law: 1.0}) for law in errors} | {
+        name: pd.Series(fitting.law_weights({law: inside[law].to_numpy() for law in laws}))
+        for name, laws in averaged.items()
+    }
     tables = []
     for law, weight in weights_of.items():
+        of_laws, of_all = inside[weight.index], inside[weight.index] @ weight
         mean = missed[weight.index] @ weight
         apart = np.sqrt((missed[weight.index].sub(mean, axis=0) ** 2) @ weight)
         residual = float(np.sqrt(weight @ pd.Series(residuals)[weight.index] ** 2))
-        unit = half_width((inside[weight.index] @ weight).to_numpy(), residual, 1.0, len(read))
-        tables.append(pd.DataFrame({"error": mean.abs(), "apart": APART * apart, "unit": unit, "law": law}))
+        unit = half_width(of_all.to_numpy(), residual, 1.0, len(read))
+        in_common = errors_in_common(of_laws.to_numpy(), weight.to_numpy())
+        row = {"apart": APART * apart, "unit": unit, "law": law, "average factor": average_factor(kind, in_common)}
+        tables.append(pd.DataFrame({"error": mean.abs(), **row}))
     table = pd.concat(tables)
     return table.assign(source=series.source, series=series.name, kind=kind, inner=inner, weight=1 / len(missed))
 
@@ -115,11 +123,11 @@ def by_kind() -> pd.DataFrame:
     jobs = [(series, kind) for series in all_series() for kind in FACTORS]
     table = pd.concat(over_cores(held_out_points, jobs), ignore_index=True)
     table["stand_in"] = np.where(table["inner"] == table["kind"], 1.0, STAND_IN)
-    table["judged"] = np.where(table["law"] == AVERAGE, AVERAGE, "one law")
+    table["judged"] = table["law"].where(table["law"].isin([AVERAGE, ALIKE]), "one law")
     summary = {}
     for (kind, judged), rows in table.groupby(["kind", "judged"], sort=False):
         weight = rows["weight"]
-        factors = AVERAGE_FACTORS[str(kind)] if judged == AVERAGE else FACTORS[str(kind)] * rows["stand_in"]
+        factors = FACTORS[str(kind)] * rows["stand_in"] if judged == "one law" else rows["average factor"]
         half = np.hypot(factors * rows["unit"], rows["apart"])
         row = {
             "points": len(rows),
@@ -179,9 +187,11 @@ def points_of_other_runs(job: tuple[Series, int, int]) -> pd.DataFrame:
         weights = pd.Series(fitting.law_weights({law: errors[law].to_numpy() for law in fits}))
         mean = logs.loc[at] @ weights
         apart = APART * np.sqrt(((logs.loc[at] - mean) ** 2) @ weights)
+        of_all = errors @ weights
+        in_common = errors_in_common(errors[weights.index].to_numpy(), weights.to_numpy())
         residual = float(np.sqrt(sum(weights[law] * fits[law].metrics["log_rmse"] ** 2 for law in fits)))
         half, plain = (
-            np.hypot(half_width((errors @ weights).to_numpy(), residual, AVERAGE_FACTORS[kind], number), apart)
+            np.hypot(half_width(of_all.to_numpy(), residual, average_factor(kind, in_common), number), apart)
             for number in (shared["run"].nunique(), MANY)
         )
         rows.append({"error": abs(np.log(end["loss"]) - mean), "half": half, "plain": plain, "kind": kind})

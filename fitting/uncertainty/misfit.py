@@ -10,7 +10,9 @@ loss is, by the root mean squares of one law, or of the average of several, on o
 of the normal: 1.8 at four runs, 1.1 at twelve. With 4, 6 and 9 runs drawn at random from 19 series of kept and public
 runs, it makes intervals hold 93, 89 and 90% of the ends of the others, where without it they hold 83 to 86%. The
 factors make them hold 90% of the points that were left out of these series (`python -m docs.studies.interval_coverage`,
-also with `few`). That of an average is small: its interval also has what its laws disagree by.
+also with `few`). That of an average is small: its interval also has what its laws disagree by. Laws that are nearly one
+disagree by nothing, so its factor rises to that of one law with the part of their squared errors that they have in
+common (the decomposition of Krogh & Vedelsby 1995).
 """
 
 from collections.abc import Mapping
@@ -25,6 +27,8 @@ STAND_IN = 2.2
 """Times that factor, where errors of another kind stand for those of the target's."""
 AVERAGE_FACTORS = {"ratio": 0.45, "tokens": 0.72, "size": 1.4, "size-and-tokens": 1.27}
 """The same of the average of several laws, whatever was held out, beside their disagreement (`fitting.law_average`)."""
+IN_COMMON = 0.6
+"""Part of the laws' squared errors from which the factor of an average rises (docs/performance.md)."""
 FLOOR = 0.006
 """Log error that no run of these series was predicted without."""
 NEXT = {
@@ -62,6 +66,17 @@ def distance(fitted: tuple[float, float], value: float) -> float:
     if low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
         return 0.0
     return abs(log(value / (high if value > high else low))) if value > 0 and low > 0 else 1.0
+
+
+def average_factor(kind: str, in_common: float) -> float:
+    """The factor of an average whose laws have a part of their squared errors in common, of 0 to 1.
+
+    >>> [round(average_factor("ratio", part), 2) for part in (0.0, 0.6, 0.8, 1.0)]
+    [0.45, 0.45, 0.63, 0.77]
+    """
+    alone, average = FACTORS[kind] ** 2, AVERAGE_FACTORS[kind] ** 2
+    alike = max(in_common - IN_COMMON, 0.0) / (1 - IN_COMMON)
+    return sqrt(average + alike * max(alone - average, 0.0))
 
 
 def half_width(errors: np.ndarray, residual: float, factor: float, runs: int) -> float:

@@ -1,7 +1,7 @@
 """How far a law, or an average of several, errs at a run that it was not fitted to: one path for every interval."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 
 import numpy as np
@@ -21,7 +21,8 @@ class Spread:
     `ranges`, `reach`, `residual` (root mean square of log residuals), `runs`: of the fit, as `Fit` has them.
     `held_out`: kind of extrapolation -> root mean square of the log errors on what was held out; empty: not known.
     `growth`: of rolling origins (`uncertainty.horizon`). `law`: of `horizon.PRIOR`, whether several answer together.
-    `unseen`: half-width of 90% of the log loss by what no point shows, as another domain.
+    `unseen`: half-width of 90% of the log loss by what no point shows, as another domain. `in_common`: kind -> part of
+    the squared errors on what was held out that the laws of an average have in common; 0 where it is not known.
     """
 
     ranges: Mapping[str, tuple[float, float]]
@@ -32,6 +33,7 @@ class Spread:
     growth: Sequence[float] = ()
     law: str = "law"
     unseen: float = 0.0
+    in_common: Mapping[str, float] = field(default_factory=dict)
 
     def horizon(self, N: float, D: float) -> float:
         """Tokens over the longest fitted at that size; 1 where none is known."""
@@ -53,8 +55,9 @@ class Spread:
         asked = self.kind(N, D)
         known = self.known(asked)
         assert known is not None, "no held-out errors"
-        alone = misfit.FACTORS[asked] * (1.0 if asked == known else misfit.STAND_IN)
-        factor = misfit.AVERAGE_FACTORS[asked] if self.law in ("average", "curve") else alone
+        factor = misfit.FACTORS[asked] * (1.0 if asked == known else misfit.STAND_IN)
+        if self.law in ("average", "curve"):
+            factor = misfit.average_factor(asked, self.in_common.get(known, 0.0))
         half = misfit.half_width(np.array(self.held_out[known]), self.residual, factor, self.runs)
         growth = list(self.growth)
         if not growth and known in HELD_OUT_HORIZON:

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import pandas as pd
 
 from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, fit_shared, folds, held_out, law_weights
 from fitting.fitted import saved_fields
-from fitting.law_average import AVERAGE, LEAST_LOSS, laws_that_count
+from fitting.law_average import AVERAGE, LEAST_LOSS, errors_in_common, laws_that_count
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from fitting.uncertainty.misfit import NEXT
@@ -277,18 +277,26 @@ def with_average(
     made: dict[str, dict[str, Fit | LawAverage]] = {corpus: {**of_corpus} for corpus, of_corpus in fits.items()}
     for corpus, of_law in weights.items():
         if of_law:
-            errors = held_out_errors(tested, corpus, of_law)
-            made[corpus][AVERAGE] = LawAverage({law: fits[corpus][law] for law in of_law}, of_law, held_out=errors)
+            errors, laws = held_out_errors(tested, corpus, of_law), {law: fits[corpus][law] for law in of_law}
+            parts = _weighed(tested, corpus, of_law)
+            in_common = {split: errors_in_common(missed, weight) for split, missed, weight in parts}
+            made[corpus][AVERAGE] = LawAverage(laws, of_law, held_out=errors, in_common=in_common)
     return made
 
 
 def held_out_errors(tested: pd.DataFrame, corpus: str, weights: Mapping[str, float]) -> dict[str, float]:
     """Split -> root mean square of the log errors of the weighted laws, of the splits that most laws were tested on."""
-    common = _common_errors_of(tested, corpus, *weights) if weights else {}
-    missed = {
-        split: errors.to_numpy() @ np.array([weights[str(law)] for law in errors]) for split, errors in common.items()
+    return {
+        split: float(np.sqrt(np.mean((errors @ of) ** 2))) for split, errors, of in _weighed(tested, corpus, weights)
     }
-    return {split: float(np.sqrt(np.mean(errors**2))) for split, errors in missed.items()}
+
+
+def _weighed(
+    tested: pd.DataFrame, corpus: str, weights: Mapping[str, float]
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Split, log errors (n, laws) of points that all these laws predicted, and their weights (laws,)."""
+    for split, errors in (_common_errors_of(tested, corpus, *weights) if weights else {}).items():
+        yield split, errors.to_numpy(), np.array([weights[str(law)] for law in errors])
 
 
 _COMMON: dict[int, dict[tuple[str, ...], dict[str, pd.DataFrame]]] = {}

@@ -16,6 +16,7 @@ import pytest
 from scipy.special import stdtrit
 
 from fitting import Fit, LawAverage, fit, folds, law_weights
+from fitting.law_average import AVERAGE
 from fitting.uncertainty.horizon import POWER, half_width
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
 from fitting.uncertainty.spread import Spread
@@ -40,6 +41,7 @@ from pipeline.study.fits import (
     shared_folds,
     trust,
     weights,
+    with_average,
 )
 from pipeline.study.fitted_points import law_on, left_out, points_digest, points_for, selected
 from pipeline.study.folder import Study, StudyError
@@ -262,6 +264,17 @@ def test_an_average_is_judged_by_its_own_errors() -> None:
     alone = [FACTORS["tokens"] * of_one, STAND_IN * FACTORS["ratio"] * of_one]
     assert halves == pytest.approx([few * half for half in (by_tokens, by_ratio, *alone)], rel=0.02)
     assert _spread(tested.iloc[:0], average).log_errors(pd.DataFrame({"N": [0.5], "D": [4.0]})) is None
+
+
+@pytest.mark.parametrize(("errors", "in_common"), [((0.02, 0.02), 1.0), ((0.02, -0.02), 0.0), ((0.02, 0.0), 0.5)])
+def test_an_average_of_laws_that_err_as_one_is_as_wide_as_one(errors: tuple[float, float], in_common: float) -> None:
+    tested = _tested(("one", "tokens", 1, errors[0]), ("two", "tokens", 1, errors[1]))
+    fits = {name: FITTED(ranges=RANGES) for name in ("one", "two")}
+    average = with_average({"general": fits}, {"general": {"one": 0.5, "two": 0.5}}, tested)["general"][AVERAGE]
+    assert average.spread.in_common["tokens"] == pytest.approx(in_common, abs=0.01)
+    factor = {1.0: FACTORS, 0.0: AVERAGE_FACTORS, 0.5: AVERAGE_FACTORS}[in_common]["tokens"]
+    alone = dataclasses.replace(average.spread, law="law", held_out=average.held_out).half_width(*LONGER)
+    assert average.spread.half_width(*LONGER) == pytest.approx(alone * factor / FACTORS["tokens"], rel=0.01)
 
 
 def test_errors_grow_beyond_the_longest_run_of_the_targets_size() -> None:
