@@ -7,15 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.plan.model_shape import (
-    configuration_of,
-    directory_key,
-    directory_of,
-    objective_of,
-    separator_is_first,
-    shape_without_weights,
-    with_rope_theta,
-)
+from pipeline.plan import model_shape
 from pipeline.plan.prepared_corpora import validation_path
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.data import data_folder
@@ -194,15 +186,15 @@ def shape_of(context: Context, model: ModelConfig) -> Architecture:
     a directory without weights that of its config.json.
     """
     question, manifest = context.question, context.manifest
-    if not manifest.tokenizer and (shape := shape_without_weights(model.path)):
+    if not manifest.tokenizer and (shape := model_shape.shape_without_weights(model.path)):
         return shape
     model = model if manifest.tokenizer else published_shape(model.path) or model
     end = manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0
-    lengths = [question.sequence_length]
-    lengths += [part.sequence_length for part in (question.pretrain, question.continual, question.target)]
+    parts = (question, question.pretrain, question.continual, question.target)
+    longest = max(part.sequence_length or 0 for part in parts)
     # A mask token outside the tokenizer's vocabulary takes one more row.
-    rows = max(manifest.vocabulary, objective_of(context).mask_token + 1)
-    return configuration_of(model, rows, max(length or 0 for length in lengths), end, directory_key(model, question))
+    rows = max(manifest.vocabulary, model_shape.objective_of(context).mask_token + 1)
+    return model_shape.configuration_of(model, rows, longest, end, model_shape.directory_key(model, question))
 
 
 def _plain(mixture: Mapping[str, Fraction]) -> dict[str, str]:
@@ -240,10 +232,10 @@ def _initial_weights(context: Context, model: ModelConfig, transfer: int | None 
         return _Start(parent.spec.model, initial, folder, _rate_at(parent.spec, step))
     manifest = context.manifest
     # Before prepare the weights need not be there, and the number of token ids is not known.
-    if not manifest.tokenizer and (published_shape(model.path) or shape_without_weights(model.path)):
+    if not manifest.tokenizer and (published_shape(model.path) or model_shape.shape_without_weights(model.path)):
         return _Start(shape_of(context, model), Initial("directory", fingerprint="not fetched"), str(model.path))
-    key = directory_key(model, context.question)
-    directory = directory_of(model, key)
+    key = model_shape.directory_key(model, context.question)
+    directory = model_shape.directory_of(model, key)
     shape, fingerprint = _read_directory(directory, tuple(file.stat().st_mtime_ns for file in directory.glob("*")))
     rows, causal = shape.get("vocab_size"), context.question.objective.kind == "causal"
     problem = vocabulary_problem(manifest.vocabulary, rows) if manifest.tokenizer and rows else ""
@@ -291,7 +283,7 @@ def _spec(
         raise ConfigError([problem])
     spec = RunSpec(
         phase=name,
-        model=shape if phase.rope_theta is None else with_rope_theta(shape, phase.rope_theta),
+        model=shape if phase.rope_theta is None else model_shape.with_rope_theta(shape, phase.rope_theta),
         initial=start.initial,
         corpora={name: manifest.corpora[name].fingerprint for name in sorted(mixture)},
         mixture=mixture,
@@ -305,8 +297,8 @@ def _spec(
         seed=seed,
         evaluation=phase.evaluation,
         validation_windows=question.validation_windows,
-        objective=objective_of(context),
+        objective=model_shape.objective_of(context),
         boundaries=question.boundaries,
-        separator_first=context.once(separator_is_first),
+        separator_first=context.once(model_shape.separator_is_first),
     )
     return within_budget(spec, question.evaluation_budget if budget is None else budget)

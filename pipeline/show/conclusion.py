@@ -230,6 +230,8 @@ class _Measured:
         self.question, self.answer, self.outcome = question, answer, confirmation.outcome
         self.domain, self.general = question.corpora.domain, question.corpora.general
         self.rows = [row for row in confirmation.confirmations if row.recommended]
+        self.all_inside = all(row.inside for row in self.rows)
+        self.counted = f"{sum(row.inside for row in self.rows)} of {len(self.rows)}"
         self.ends = {row.corpus: row for row in self.rows if row.run == confirmation.confirmations[0].run}
         self.ratio, self.keeps = _mixed(answer, self.domain), None
         by_goal = self._of_tolerance if self.outcome.loss_increase else self._of_minimum
@@ -243,15 +245,14 @@ class _Measured:
     def verdict(self) -> str:
         """Whether it is confirmed, in a few words."""
         crossing, (low, high) = self.outcome.crossing, (self.answer.low or 0.0, self.answer.high or 0.0)
-        if self.failure and crossing and low <= crossing.value <= high and all(row.inside for row in self.rows):
+        if self.failure and crossing and low <= crossing.value <= high and self.all_inside:
             return "within its interval, but misses the tolerance"
         if self.failure:
             return NOT_CONFIRMED
         if self.outcome.verdict in (CONFIRMED, NEARBY):
             return self.outcome.verdict
-        inside = sum(row.inside for row in self.rows)
         seeds = "by one seed" if self.outcome.seeds == 1 else "but the places cannot be told apart"
-        return f"{'as predicted' if inside == len(self.rows) else 'nearly as predicted'}, {seeds}"
+        return f"{'as predicted' if self.all_inside else 'nearly as predicted'}, {seeds}"
 
     @property
     def too_wide(self) -> str:
@@ -267,21 +268,18 @@ class _Measured:
     @property
     def inside(self) -> str:
         """How many losses are inside their intervals, the largest error, and the loss increase of general."""
-        worst = max(abs(row.relative_error) for row in self.rows)
-        inside = f"{sum(row.inside for row in self.rows)} of {len(self.rows)} losses inside their 90% intervals"
-        row = self.ends[self.general]
+        worst, row = max(abs(row.relative_error) for row in self.rows), self.ends[self.general]
         changed, low, high = (side / row.before - 1 for side in (row.measured, row.low, row.high))
         increase = f"loss increase on {row.corpus}: {changed:+.2%}, predicted {low:+.2%} to {high:+.2%}"
         tolerance = self.outcome.tolerance
         increase += f", {asked(tolerance)}" if tolerance is not None else ""
-        return f"{inside}, largest error {worst:.2%}; {increase}"
+        return f"{self.counted} losses inside their 90% intervals, largest error {worst:.2%}; {increase}"
 
     @property
     def why_not(self) -> str:
         """How many losses are as predicted, and why that does not confirm the answer, a sentence."""
-        inside = sum(row.inside for row in self.rows)
-        if inside < len(self.rows):
-            return f"{inside} of {len(self.rows)} measured losses are inside their 90% intervals."
+        if not self.all_inside:
+            return f"{self.counted} measured losses are inside their 90% intervals."
         held, row = "All measured losses are inside their 90% intervals", self.ends[self.general]
         if (tolerance := self.outcome.tolerance) is None:
             return f"{held}, but they do not say where the loss on {self.outcome.corpus} is least."
@@ -292,9 +290,9 @@ class _Measured:
     @property
     def losses(self) -> str:
         """The domain loss beside its prediction, and how many losses are inside their intervals unless all are."""
-        row, inside = self.ends[self.domain], sum(one.inside for one in self.rows)
+        row = self.ends[self.domain]
         domain = f"the loss on {row.corpus} is {row.measured:.4f}, predicted {row.low:.4f} to {row.high:.4f}"
-        return domain if inside == len(self.rows) else f"{domain}; {inside} of {len(self.rows)} losses as predicted"
+        return domain if self.all_inside else f"{domain}; {self.counted} losses as predicted"
 
     def _of_tolerance(self) -> tuple[str, str]:
         """Why the ratio fails, and a remark where it does not; of goal=trade-off."""

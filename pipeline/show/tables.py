@@ -208,8 +208,7 @@ def _is_average_narrowest(rows: Sequence[ConfirmationRow]) -> bool:
     widths: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows:
         widths.setdefault((row.corpus, row.run), {})[row.law] = row.high - row.low
-    alone = ({law: width for law, width in of.items() if law != AVERAGE} for of in widths.values())
-    return any(own and of.get(AVERAGE, inf) < min(own.values()) for of, own in zip(widths.values(), alone))
+    return any(of.pop(AVERAGE, inf) < min(of.values(), default=-inf) for of in widths.values())
 
 
 def candidates_table(content: Recommendation, domain: str, measured: Mapping[str, float]) -> Table:

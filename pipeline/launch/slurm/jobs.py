@@ -96,15 +96,14 @@ def task_states(jobs: Iterable[Job], queue: Queue) -> Iterator[tuple[Job, str, i
 @contextlib.contextmanager
 def submitting(study: Study, log: Callable[[str], object]) -> Iterator[None]:
     """A lock on the submission of a study's jobs. Raises SchedulerError: another process held it for PATIENCE."""
-    deadline, logged = time.monotonic() + PATIENCE, False
-    folder = study.folder / "jobs" / "submission"
-    while (attempt := claim(folder)) is None:
-        if not logged:
-            log("another process is submitting jobs of this study; waiting for it")
-            logged = True
+    deadline, folder = time.monotonic() + PATIENCE, study.folder / "jobs" / "submission"
+    if (attempt := claim(folder)) is None:
+        log("another process is submitting jobs of this study; waiting for it")
+    while attempt is None:
         if time.monotonic() > deadline:
             raise SchedulerError(f"{folder}: another process has been submitting for {PATIENCE:g} s; see attempts/")
         time.sleep(0.2)
+        attempt = claim(folder)
     code = 1
     try:
         yield
