@@ -57,6 +57,9 @@ PIECES = "'target.schedule={pieces: [{shape: constant, start: 1.0}, {shape: line
 START, END = "---\n", "...\n"
 """First and last line of a study.yaml; one of an earlier version, or written by a person, need not have them."""
 ConfigStore.instance().store(name="schema", node=Question)
+# Hydra copies its sources for each composition, and with them all that is stored, which it only reads.
+ConfigStore.__deepcopy__ = lambda store, _: store  # pyright: ignore[reportAttributeAccessIssue]
+_STORED: dict[tuple[str, str], Any] = {}
 
 
 def _none(question: Question) -> Iterator[str]:
@@ -117,10 +120,11 @@ def _schema() -> bytes:
 
 def store_groups() -> None:
     """Give Hydra the groups that have no files: laws, words, and kinds like launcher=slurm, for launcher.kind=slurm."""
-    nodes = {"law": {name: {name: asdict(section)} for name, section in laws().items()}, **WORDS, **kinds()}
-    for group, options in nodes.items():
+    for group, options in {"law": {law: {law: asdict(of)} for law, of in laws().items()}, **WORDS, **kinds()}.items():
         for name, node in options.items():
-            ConfigStore.instance().store(group=group, name=name, node=node)
+            if _STORED.get((group, name)) != node:
+                _STORED[group, name] = node
+                ConfigStore.instance().store(group=group, name=name, node=node)
 
 
 def hydra_words(overrides: Sequence[str], *, sweeps: bool = False) -> tuple[list[str], list[str]]:
