@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.runs import all_done, in_process, losses_of, together, train_run
+from tests.training.runs import all_done, assert_close, in_process, losses_of, together, train_run
 from training.devices.group import ALONE, Group, Parallel, join, leave
 from training.run import Exit
 from training.spec import RunSpec
@@ -15,18 +15,18 @@ from training.spec import RunSpec
 pytestmark = pytest.mark.slow
 
 
-def _train(group: Group, spec: RunSpec, folder: Path, manifest: Path, engine: str) -> None:
+def _train(group: Group, spec: RunSpec, folder: Path, manifest: Path, engine: str, **more: Path | None) -> None:
     parallel = Parallel("ddp" if group.count > 1 else "single", group.count, timeout=120.0)
     # One process computes in the shapes of two, so that what it compiled serves them.
-    options = {"engine": engine, "resume_every": 0, "micro_batch": 2, "parallel": parallel}
+    options = {"engine": engine, "resume_every": 0, "micro_batch": 2, "parallel": parallel, **more}
     assert train_run(spec, folder, manifest, group=group, **options) == Exit.DONE
 
 
-def _alone(runs: list[tuple[RunSpec, Path, str]], manifest: Path) -> None:
+def _alone(runs: list[tuple[RunSpec, Path, str]], manifest: Path, reference: Path | None = None) -> None:
     for spec, folder, engine in runs:
         # What is compiled for one test serves all.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.parent / "cache")
-        _train(ALONE, spec, folder, manifest, engine)
+        _train(ALONE, spec, folder, manifest, engine, reference=reference)
 
 
 def _of_two(rank: int, spec: RunSpec, folder: Path, manifest: Path, engine: str) -> None:
@@ -61,6 +61,16 @@ def test_compiled_engines_attend_within_documents_alone(engine, base):
 def test_two_processes_of_compiled_code_give_the_losses_of_one(apart, manifest, base):
     assert all_done(together(_of_two, apart, base / "ddp", manifest.folder, "eager-compiled"))
     assert losses_of(base / "ddp") == pytest.approx(losses_of(base / "eager"), abs=1e-5)
+
+
+def test_compiled_code_serves_a_proxy_and_its_reference(apart, proxy, reference, manifest, base):
+    moving = dataclasses.replace(apart, mixture=proxy.mixture, reweighting=proxy.reweighting)
+    engines = ("eager", "eager-compiled")
+    runs = [(moving, base / f"proxy-{engine}", engine) for engine in engines]
+    assert in_process(_alone, runs, manifest.folder, reference) == 0
+    plain, compiled = (base / f"proxy-{engine}" for engine in engines)
+    assert_close(compiled, plain, 1e-4)
+    assert losses_of(compiled) != losses_of(plain)
 
 
 def test_what_a_killed_compiler_left_is_compiled_again(apart, manifest, base):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.runs import all_done, assert_close, in_process, masked, together, train_run, trained
+from tests.training.runs import all_done, assert_close, masked, together, train_run, trained
 from training.batches import store_of, training_batches, training_corpora
 from training.checkpoints.weights import load_weights
 from training.devices.group import ALONE, Parallel, join, leave
@@ -97,17 +97,6 @@ def test_a_missing_reference_is_one_line(proxy, manifest, tmp_path):
     unread = dataclasses.replace(proxy, mixture={"general": "1", "code": "0"})
     with pytest.raises(SpecError, match=r"mixture\.code: 0 in a run with reweighting; allowed: above 0"):
         GroupDro(unread, tmp_path, lambda tokens: tokens, iter([]), ALONE, 0, {})
-
-
-def _compiled(spec: RunSpec, folder: Path, manifest: Path, reference: Path) -> None:
-    torch.set_num_threads(1)
-    trained(spec, manifest, folder, reference=reference, engine="eager-compiled")
-
-
-@pytest.mark.slow
-def test_compiled_code_serves_the_proxy_and_its_reference(proxy, manifest, reference, proxy_run, tmp_path):
-    assert in_process(_compiled, proxy, tmp_path, manifest.folder, reference) == 0
-    assert_close(tmp_path, proxy_run, 1e-4)
 
 
 def _of_two(rank: int, spec: RunSpec, base: Path, manifest: Path, reference: Path) -> None:
