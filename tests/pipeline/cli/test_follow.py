@@ -21,6 +21,7 @@ from tests.pipeline.small import refused, wait_until
 from training.schedule import Piece, learning_rates
 
 RATIO = 0.45
+LAWS = ("transfer-open", "transfer-anchored", "transfer-two-mixtures")
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,14 @@ def made(tmp_path_factory, no_profiles) -> Study:
 @pytest.fixture
 def study(made: Study, tmp_path: Path) -> Study:
     return Study(Path(shutil.copytree(made.folder, tmp_path / made.folder.name)))
+
+
+@pytest.fixture(scope="module")
+def several(made: Study, tmp_path_factory) -> Study:
+    """The study with fits of several laws, to read."""
+    study = Study(Path(shutil.copytree(made.folder, tmp_path_factory.mktemp("several") / made.folder.name)))
+    assert run(["fit", str(study.folder), f"law=[{','.join(LAWS)}]", "bootstrap=0"]) == 0
+    return study
 
 
 def table(path: Path, last: int, change: Callable[[str, int], float] = lambda corpus, step: 1.0) -> Path:
@@ -53,15 +62,13 @@ def followed(study: Study, log: Path, capsys, *words: str) -> tuple[Mapping, str
     return json.loads(out), err
 
 
-def test_some_of_the_fitted_laws_answer(study: Study, tmp_path: Path, capsys) -> None:
+def test_some_of_the_fitted_laws_answer(several: Study, tmp_path: Path, capsys) -> None:
     """Each of all, two and one that are given."""
-    laws = ("transfer-open", "transfer-open-saturating", "transfer-anchored")
-    assert run(["fit", str(study.folder), f"law=[{','.join(laws)}]", "bootstrap=0"]) == 0
     log = table(tmp_path / "log.jsonl", 20)
     ends = []
-    for given in ((), laws[:2], laws[:1]):
+    for given in ((), LAWS[:2], LAWS[:1]):
         words = [f"law=[{','.join(given)}]"] * bool(given)
-        content, _ = followed(study, log, capsys, *words)
+        content, _ = followed(several, log, capsys, *words)
         ends.append(content["corpora"]["domain"]["end"]["loss"])
     assert len({*ends}) == 3
 
@@ -211,19 +218,16 @@ def test_a_run_that_leaves_its_interval_is_told_from_which_step_on(study: Study,
 
 
 @pytest.mark.slow
-def test_the_rest_is_another_mixture_or_an_earlier_decay(study: Study, tmp_path: Path, capsys) -> None:
-    folder = str(study.folder)
-    laws = ["law=[transfer-two-mixtures]", "bootstrap=0"]
-    assert run(["fit", folder, *laws]) == 0
-    log = table(tmp_path / "points.jsonl", 10)
-    content, text = followed(study, log, capsys, "goal.tolerance=0.007")
+def test_the_rest_is_another_mixture_or_an_earlier_decay(several: Study, tmp_path: Path, capsys) -> None:
+    log, law = table(tmp_path / "points.jsonl", 10), "law=[transfer-two-mixtures]"
+    content, text = followed(several, log, capsys, law, "goal.tolerance=0.007")
     (mixture,) = content["rest"]
     assert mixture["what"].endswith("% domain after step 10")
     assert f"{mixture['what']} at 40" in text
     end = {corpus: of["end"]["loss"] for corpus, of in content["corpora"].items()}
     assert end["general"] < mixture["losses"]["general"][0] <= 3.0 * 1.007
     assert mixture["losses"]["domain"][0] < end["domain"]
-    content, text = followed(study, log, capsys, "goal.tolerance=0.003")
+    content, text = followed(several, log, capsys, law, "goal.tolerance=0.003")
     assert "the loss on general will probably exceed the tolerance" in text
     decay = content["rest"][-1]
     assert decay["what"] == f"decay in a line from step 10 to {decay['steps']}"
