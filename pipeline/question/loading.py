@@ -60,6 +60,7 @@ ConfigStore.instance().store(name="schema", node=Question)
 # Hydra copies its sources for each composition, and with them all that is stored, which it only reads.
 ConfigStore.__deepcopy__ = lambda store, _: store  # pyright: ignore[reportAttributeAccessIssue]
 _STORED: dict[tuple[str, str], Any] = {}
+"""Group and word -> its node there."""
 
 
 def _none(question: Question) -> Iterator[str]:
@@ -112,10 +113,10 @@ def _composed_files(overrides: tuple[str, ...], dates: tuple[int, ...]) -> bytes
         return pickle.dumps(compose("config", [*overrides]))
 
 
-@functools.cache
-def _schema() -> bytes:
-    """All keys with their types and defaults: pickled, since making them takes .04 seconds."""
-    return pickle.dumps(OmegaConf.structured(Question))
+@functools.lru_cache(maxsize=64)
+def _read(text: str) -> bytes:
+    """All keys, with the values of a study.yaml: pickled, since a command reads it three times, of .1 seconds each."""
+    return pickle.dumps(OmegaConf.merge(OmegaConf.structured(Question), read_yaml(text)))
 
 
 def store_groups() -> None:
@@ -187,8 +188,7 @@ def load_question(
         # The keys that a file which was cut lacks would else have their defaults.
         if not text.strip() or (text.startswith(START) and not text.endswith(END)):
             raise ValueError(f"it was cut off, {f'its last line must be {END.strip()}' if text else 'it is empty'}")
-        stored = pickle.loads(_schema())
-        stored.merge_with(read_yaml(text))
+        stored = pickle.loads(_read(text))
         # As in conf/config.yaml, where the runs for the fit have these of the target.
         followed = [key for key in ("global_batch", "sequence_length") if stored.continual[key] == stored.target[key]]
     except (OmegaConfBaseException, YAMLError, ValueError, OSError, RecursionError) as error:
