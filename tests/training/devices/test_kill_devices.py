@@ -16,7 +16,7 @@ from training.evaluation_steps import EvaluationPolicy
 from training.run import state_of
 from training.spec import RunSpec
 
-KILLS = 3
+KILLS = 2
 TIMEOUT = 10.0
 """Seconds that a process waits for one that never came; of one that it has met it hears at once that it is gone."""
 HANGS = 150.0
