@@ -32,6 +32,7 @@ def test_first_guesses_do_not_decide_where_a_parameter_is_free():
     assert spread(np.array([fit.predict(judged) for fit in free])) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_rugged_law_has_one_answer_whatever_the_first_guesses():
     """Two minima of the Huber loss, 2% apart, lie behind one least-squares minimum of these points."""
     series = law_errors.six_domains(from_step=40).fitted("law", "G")
@@ -42,6 +43,7 @@ def test_a_rugged_law_has_one_answer_whatever_the_first_guesses():
     assert spread(np.array([fit.predict(series[fold.judged]) for fit in fits])) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_law_that_contains_another_fits_no_worse():
     """w3 = 0 makes K4 K3; descents from starts with a larger w3 ended at twice the objective."""
     together = every_domain(law_errors.six_domains(from_step=40), "D").iloc[::4]
@@ -102,6 +104,7 @@ def test_runs_that_no_column_tells_apart_are_not_called_seeds():
     assert explained.split("of the loss")[1].startswith(f"{mean}: noise, if they differ in their seed alone.")
 
 
+@pytest.mark.slow
 def test_explain_names_what_the_prior_decided():
     """Two sizes do not tell E, A and alpha apart, and say enough of the rest."""
     _, law, fitted, _ = next(part for part in six_domains() if part[0].startswith("dcpt-l1 math G"))

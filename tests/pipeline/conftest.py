@@ -9,10 +9,13 @@ import pytest
 from fitting.uncertainty.profile import Optimum, Profile
 from pipeline.plan import machine
 from pipeline.question.schema import Question
+from pipeline.show.report import explorer
 from pipeline.study.folder import Study
 from tests.processes import Forked
 
 PROCESS_SPEED = machine._process_speed
+POSITIONS = {"_TOLERANCES": 5, "_SIZES": 2, "_LENGTHS": 2}
+"""Counts of the sliders of a report, whose answers take most of its time; those of `whole_page` are users'."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,6 +27,8 @@ def quick_starts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.launch.local.Popen", Forked)
         patch.setattr(machine, "_process_speed", lambda *_: 1e3)
+        for name, count in POSITIONS.items():
+            patch.setattr(explorer, name, count)
         yield
 
 
@@ -44,13 +49,6 @@ def no_profiles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fitting.estimation.profiles", unknown)
         yield
-
-
-@pytest.fixture
-def few_positions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sliders of few positions, for tests of the rest of a report: the answers at all take most of its time."""
-    for name, count in (("_TOLERANCES", 5), ("_SIZES", 2), ("_LENGTHS", 2)):
-        monkeypatch.setattr(f"pipeline.show.report.explorer.{name}", count)
 
 
 @pytest.fixture

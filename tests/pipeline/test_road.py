@@ -67,9 +67,7 @@ def test_training_again_trains_nothing(trained: Study, words: list[str], capsys)
 
 
 @pytest.mark.slow
-def test_from_points_to_a_confirmed_answer(
-    trained: Study, words: list[str], tmp_path: Path, few_positions, capsys
-) -> None:
+def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp_path: Path, capsys) -> None:
     for verb in ("collect", "fit", "recommend"):
         assert run([verb, *words]) == 0, verb
     assert run(["plan", *(word.replace("[0.1,0.5,0.9]", "[0.1,0.3,0.5,0.9]") for word in words)]) == 0
@@ -159,7 +157,7 @@ def test_runs_begin_with_the_weights_of_a_directory(trained: Study, words: list[
 
 @pytest.mark.slow
 def test_every_command_of_the_readme_runs(
-    trained: Study, words: list[str], texts: Path, tmp_path: Path, monkeypatch, few_positions
+    trained: Study, words: list[str], texts: Path, tmp_path: Path, monkeypatch
 ) -> None:
     """On a copy of the small study, whose corpora, model and settings take the places of the reader's."""
     monkeypatch.chdir(tmp_path)

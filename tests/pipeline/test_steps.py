@@ -31,7 +31,7 @@ ANSWER = ("fit", "recommend", "confirm", "report")
 
 
 @pytest.fixture
-def confirmed(changeable, few_positions, monkeypatch: pytest.MonkeyPatch) -> Context:
+def confirmed(changeable, monkeypatch: pytest.MonkeyPatch) -> Context:
     """A grid that is trained, answered and confirmed."""
     monkeypatch.setattr(Context, "is_prepared", True)
     study, question = changeable

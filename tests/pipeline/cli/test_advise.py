@@ -25,7 +25,7 @@ WITHOUT = (
 
 
 @pytest.mark.slow
-def test_from_a_model_to_a_confirmed_answer(brought: Path, texts: Path, tmp_path: Path, capsys, few_positions) -> None:
+def test_from_a_model_to_a_confirmed_answer(brought: Path, texts: Path, tmp_path: Path, capsys) -> None:
     words = small_words(texts, tmp_path, *KEYS, without=WITHOUT)
     study = study_in(words)
     assert run(["advise", str(brought), *words, "dry_run=true"]) == 0

@@ -182,7 +182,7 @@ def test_an_answer_of_a_stranger(study: Study, capsys) -> None:
         path.write_text(whole)
 
 
-def test_words_that_want_to_be_markup_are_words(study: Study, few_positions) -> None:
+def test_words_that_want_to_be_markup_are_words(study: Study) -> None:
     """In every place of the files where a word may stand: none becomes an element of the report, or an attribute."""
     points = sorted(study.runs.glob("continual*/points.jsonl"))[0]
     names = (SCRIPT, "../../x", "[/red] [bold]", "")

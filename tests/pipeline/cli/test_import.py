@@ -598,7 +598,7 @@ def test_all_losses_of_a_log_have_the_step_of_the_optimizer(tmp_path: Path, caps
 
 
 def test_the_report_of_imported_runs_has_sliders_and_names_no_pretraining(
-    states: Mapping[float, Path], tmp_path: Path, capsys, few_positions, no_profiles
+    states: Mapping[float, Path], tmp_path: Path, capsys, no_profiles
 ) -> None:
     """The saturating law answers nearby, transfer-open far away: both read areas of their own."""
     files = [str(path) for path in states.values()]

@@ -194,7 +194,7 @@ def test_help_in_screens(capsys, monkeypatch) -> None:
     assert "seed" not in shown["goal",]
 
 
-def test_a_report_is_opened(study: tuple[Study, Question], capsys, monkeypatch, few_positions) -> None:
+def test_a_report_is_opened(study: tuple[Study, Question], capsys, monkeypatch) -> None:
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or len(opened) == 1)
     for _ in range(2):
@@ -214,7 +214,8 @@ def test_train_ends_with_what_is_known(study: tuple[Study, Question], monkeypatc
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: Path, capsys, few_positions) -> None:
+@pytest.mark.slow
+def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: Path, capsys) -> None:
     copy = tmp_path / study[0].folder.name
     shutil.copytree(study[0].folder, copy)
 

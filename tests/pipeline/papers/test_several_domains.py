@@ -87,7 +87,7 @@ def test_points_of_a_domain() -> None:
 
 
 @pytest.mark.slow
-def test_from_text_to_tables_and_an_answer_a_domain(texts: Path, tmp_path: Path, capsys, few_positions) -> None:
+def test_from_text_to_tables_and_an_answer_a_domain(texts: Path, tmp_path: Path, capsys) -> None:
     write_text(tmp_path / "music", 3)
     words = [
         *(word for word in SMALL if not word.startswith(("experiment=", "law=", "ladder=", "mixture.domain_ratio="))),

@@ -278,6 +278,7 @@ def test_every_table_is_there_with_its_verdict_and_a_button(tmp_path: Path) -> N
     assert (tmp_path / "tables.html").stat().st_size < 100_000
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_from_the_points(study: DomainPoints, tmp_path: Path) -> None:
     drawn = figures({"six": study, "again": study}, [])
     numbers = [caption.partition(":")[0].removeprefix("D-CPT figure ") for caption, _ in drawn]

@@ -35,6 +35,7 @@ LINKED = "corpora.sources.domain.path=law-link.jsonl"
 CORPORA = Path(os.environ.get("CPTLAW_CORPORA", "../shared/corpora"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (CORPORA / "law.jsonl.gz").exists(), reason=f"no text in CPTLAW_CORPORA ({CORPORA})")
 def test_the_six_domains_and_general_text_are_prepared_together(tmp_path: Path) -> None:
     domains = ("general", "code", "math", "law", "chemistry", "music", "medical")

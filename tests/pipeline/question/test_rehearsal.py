@@ -141,7 +141,6 @@ def test_a_rehearsal_ends_with_a_report_that_says_what_it_is(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
-    few_positions,
 ) -> None:
     monkeypatch.delenv("CPTLAW_CORPORA", raising=False)
     if not request.node.get_closest_marker("rehearsal"):

@@ -90,6 +90,7 @@ def test_a_law_of_both_phases_reads_the_pre_training_of_the_target() -> None:
     assert set(points_for(points, "code", read_question(["law=dcpt"]), "dcpt")["role"]) == {"fit"}
 
 
+@pytest.mark.slow
 def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) -> None:
     study, question = make_study(tmp_path, until="fits", ladder=[], bootstrap=2)
     assert set(question.law) == {"dcpt", "transfer-anchored"}

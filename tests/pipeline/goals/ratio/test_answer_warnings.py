@@ -29,6 +29,7 @@ from pipeline.study.number_format import percent
 from tests.pipeline.show.report.report_study import HOSTILE_CORPUS
 
 
+@pytest.mark.slow
 def test_the_run_with_a_spike_and_a_flat_loss_are_named(changeable) -> None:
     study, question = changeable
     assert not any("a spike?" in line or "is flat" in line for line in Recommendation.read(study).warnings)

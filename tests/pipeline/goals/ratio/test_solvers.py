@@ -267,7 +267,7 @@ def test_without_a_share_each_model_takes_what_general_can_bear() -> None:
         assert rise == pytest.approx(0.03, abs=1e-4) or (row.domain_ratio == 1 and rise < 0.03)
 
 
-def test_the_law_that_predicted_held_out_points_best_weighs_most(changeable, few_positions) -> None:
+def test_the_law_that_predicted_held_out_points_best_weighs_most(changeable) -> None:
     study, question = changeable
     (study.folder / "confirmation.json").unlink()
     general, domain = question.corpora.general, question.corpora.domain

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fitting import areas
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs
@@ -18,6 +19,7 @@ from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import planned_runs
 from pipeline.plan.write import add_to_plan
 from pipeline.question.schema import Question
+from pipeline.show.report import explorer
 from pipeline.show.report.pages import write_pages
 from pipeline.study.collect import collect, schedules
 from pipeline.study.context import Context
@@ -28,6 +30,8 @@ from training.evaluation_steps import evaluation_steps
 from training.parameters import model_size
 from training.schedule import learning_rates
 
+POSITIONS = {name: getattr(explorer, name) for name in ("_TOLERANCES", "_SIZES", "_LENGTHS")}
+"""Counts of the sliders before tests/pipeline/conftest.py makes them fewer."""
 BEFORE = {"general": (3.9, 0.07), "domain": (4.9, 0.06)}
 """Corpus -> loss of a model of a million parameters before, and how it falls with its size's logarithm."""
 
@@ -51,9 +55,17 @@ def whole_study(studies: Path) -> tuple[Study, Question]:
 
 @functools.cache
 def whole_page(studies: Path) -> Path:
-    """The report of that study."""
+    """The report of that study, with sliders of as many positions as users see."""
     study, question = whole_study(studies)
-    return write_pages(Context(question, study))[0]
+    with pytest.MonkeyPatch.context() as patch:
+        set_all_positions(patch)
+        return write_pages(Context(question, study))[0]
+
+
+def set_all_positions(patch: pytest.MonkeyPatch) -> None:
+    """Give the sliders the counts that they have in other processes."""
+    for name, count in POSITIONS.items():
+        patch.setattr(explorer, name, count)
 
 
 def make_study(

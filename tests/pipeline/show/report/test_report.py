@@ -50,7 +50,7 @@ def page(tmp_path_factory) -> Page:
 
 
 @pytest.fixture
-def copied(changeable, few_positions) -> tuple[Study, Question]:
+def copied(changeable) -> tuple[Study, Question]:
     """A study to take things away from."""
     return changeable
 

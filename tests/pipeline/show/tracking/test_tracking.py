@@ -27,6 +27,7 @@ from pipeline.show.tracking.rows import rows_by_attempt
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.folder import Study
 from tests.pipeline.cli.test_hostile import plain_study
+from tests.pipeline.show.report.report_study import set_all_positions
 from tests.pipeline.small import CPTLAW, small_words, study_in, wait_until, worker
 from tests.processes import Forked, run_forked
 from training.attempt import attempts
@@ -276,7 +277,11 @@ def test_an_attempt_that_ended_before_it_trained_has_no_rows(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_answer_with_its_curves_report_and_files(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The mirror is a process of its own.
+    set_all_positions(monkeypatch)
     study = Study(tmp_path / "synthetic")
     shutil.copytree(plain_study(tmp_path_factory.getbasetemp() / "plain").folder, study.folder)
     assert run(["report", str(study.folder), "tracking.kind=wandb"]) == 0
