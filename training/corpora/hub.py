@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,11 +87,15 @@ class HubReader(Reader):
         if state is not None:
             stream.load_state_dict(state)
         needed = [column for column in (source.column, source.group) if column is not None]
-        with _refused(source.name):
-            for number, row in enumerate(stream, start=after + 1):
-                label = f"{source.name} {source.split} row {number}"
-                check_columns(label, [*needed, *source.filter_columns], list(row), self.name)
-                yield Row(f"{source.split}:{number}", row, label, None, stream.state_dict)
+        try:
+            with _refused(source.name), contextlib.closing(iter(stream)) as rows:
+                for number, row in enumerate(rows, start=after + 1):
+                    label = f"{source.name} {source.split} row {number}"
+                    check_columns(label, [*needed, *source.filter_columns], list(row), self.name)
+                    yield Row(f"{source.split}:{number}", row, label, None, stream.state_dict)
+        finally:
+            # A scanner of Parquet that is left over when Python ends aborts the process (apache/arrow#45214).
+            gc.collect()
 
 
 def pinned_revision(name: str, revision: str | None) -> str | None:
