@@ -45,9 +45,10 @@ def _changes(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
     file = context.study.folder / "study.yaml"
     if not file.exists() or not context.study.plan_file.exists():
         return
-    before = now = _keys(question_yaml(context.question))
+    before, now, asked = {}, {}, question_yaml(context.question)
     try:
-        before = _keys(read_text(file))
+        if (stored := read_text(file)) != asked:
+            now, before = _keys(asked), _keys(stored)
     except (*REFUSED, YAMLError, OSError) as error:
         yield f"{file}: it could not be read ({one_line(error)}), and is written anew"
     keys = [key for key in {**now, **before} if str(before.get(key)) != str(now.get(key))]
