@@ -28,6 +28,17 @@ def test_the_prediction_is_the_weighted_mean_of_log_losses():
     assert average.predict(frame) == pytest.approx(one**0.25 * other**0.75)
 
 
+def test_a_law_counts_less_below_the_ratios_that_it_was_fitted_to():
+    average = _average(C=0.16)
+    fits = {law: replace(fit, ranges={"r": (low, 1.0)}) for (law, fit), low in zip(average.fits.items(), (0.1, 0.0))}
+    average = replace(average, fits=fits)
+    frame = pd.DataFrame({"r": [0.0, 0.05, 0.1, 0.9], "a.s2": 0.02, "b.s2": 0.02, **AT})
+    part = np.array([0.0, 0.125 / 0.875, 0.25, 0.25])
+    assert average.weights_at(frame) == pytest.approx(np.stack([part, 1 - part]))
+    one, other = (fit.predict(frame.assign(s2=0.02)) for fit in fits.values())
+    assert average.predict(frame) == pytest.approx(one**part * other ** (1 - part))
+
+
 def test_a_law_that_predicts_less_than_nothing_counts_as_nearly_nothing():
     average = _average(C2=1000.0)
     frame = pd.DataFrame({"r": [0.5], "a.s2": 0.02, "b.s2": 0.02, **AT})

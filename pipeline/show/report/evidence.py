@@ -232,7 +232,7 @@ def predicted(evidence: Evidence, fit: Fit | LawAverage, frame: pd.DataFrame) ->
     """Loss (n,), nats per token, at rows with a run and a step; NaN where the law reads what is not known."""
     if isinstance(fit, LawAverage):
         losses = {law: np.maximum(predicted(evidence, one, frame), LEAST_LOSS) for law, one in fit.fits.items()}
-        return np.exp(np.sum([fit.weights[law] * np.log(losses[law]) for law in losses], axis=0))
+        return np.exp(np.sum(fit.weights_at(frame) * np.log([*losses.values()]), axis=0))
     frame = with_areas(frame, evidence.context.schedules, fit.decay, LAWS[fit.law].s2.rate_power)
     known, losses = np.isfinite(frame[fit.columns].to_numpy(float)).all(axis=1), np.full(len(frame), np.nan)
     if known.any():
