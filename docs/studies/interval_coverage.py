@@ -2,6 +2,7 @@
 
     python -m docs.studies.interval_coverage         # by kind of extrapolation
     python -m docs.studies.interval_coverage few     # 4, 6 or 9 runs of a series, drawn at random, three times each
+    python -m docs.studies.interval_coverage none    # runs without the corpus: do laws help that read none such?
 
 19 series: both corpora of usages-small, general and domain of the three pairs of the transfer trials (their cosine
 runs), and the six domains of dcpt-six-small. By kind: of each series the ratios, tokens, sizes, or size and tokens that
@@ -9,12 +10,14 @@ runs), and the six domains of dcpt-six-small. By kind: of each series the ratios
 errors that an interval is made of. Each law is judged, and the average of all, and of those that know learning rates,
 which are nearly one. Every series has the same weight. The factors of `fitting.uncertainty.misfit` make the coverage
 90% here, so each is also judged by the factor that the other sources of runs ask for. Few runs: each draw is fitted and
-tested as `cptlaw fit` does, and the last points of all other runs are predicted.
+tested as `cptlaw fit` does, and the last points of all other runs are predicted. None: late tokens, or the largest
+size, are left out, and of these the ends of runs at ratio 0 are predicted, of which dcpt has read none.
 """
 
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -22,7 +25,7 @@ import pandas as pd
 import fitting
 from docs.studies.law_errors import Series, has_trials, kept_series, last_points, trials
 from fitting import PointsError
-from fitting.law_average import APART, AVERAGE, errors_in_common
+from fitting.law_average import APART, AVERAGE, LEAST_LOSS, errors_in_common
 from fitting.parallel import over_cores
 from fitting.uncertainty.misfit import FACTORS, NEXT, STAND_IN, average_factor, extrapolation, half_width
 from pipeline.study.fits import SPLITS, shared_folds
@@ -210,8 +213,31 @@ def coverage(rows: pd.DataFrame) -> pd.Series:
     return pd.Series({name: np.average(values, weights=weight) for name, values in mean.items()} | {"n": len(rows)})
 
 
+def without_the_corpus(job: tuple[Series, str]) -> pd.DataFrame:
+    """Log errors at the ends of runs at ratio 0 that were left out: of dcpt, and of plain means with and without it."""
+    series, kind = job
+    points = series.points
+    try:
+        (fold,) = fitting.folds(points, kind)
+        ends, logs = last_points(points[fold.judged]).query("r == 0"), {}
+        for law, (step, r) in LAWS.items():
+            own = points[fold.fitted & (points["step"] >= step) & (points["r"] >= r)]
+            fit = fitting.fit(own, law, schedules=None if law == "dcpt" else series.schedules, bootstrap=0, few=True)
+            logs[law] = np.log(np.maximum(fit.predict(ends), LEAST_LOSS))
+    except PointsError:
+        return pd.DataFrame()
+    table = pd.DataFrame(logs, index=ends.index).sub(np.log(ends["loss"]), axis=0)
+    means = {"dcpt": table["dcpt"], "with": table.mean(axis=1), "without": table.drop(columns="dcpt").mean(axis=1)}
+    return pd.DataFrame(means).assign(source=series.source, series=series.name, kind=kind)
+
+
 def main(part: str = "") -> None:
-    """Measure and print, by kind of extrapolation or of few runs."""
+    """Measure and print, by kind of extrapolation, of few runs or of runs without the corpus."""
+    if part == "none":
+        table = pd.concat(over_cores(without_the_corpus, list(product(all_series(), ("tokens", "size")))))
+        squares = table.groupby(["source", "kind", "series"])[["dcpt", "with", "without"]].agg(lambda e: (e**2).mean())
+        print((squares**0.5).groupby(["source", "kind"]).agg(["mean", "size"]).round(4).to_string())
+        return
     if part != "few":
         print(by_kind().to_markdown(floatfmt=".4g"))
         return

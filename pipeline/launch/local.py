@@ -246,7 +246,7 @@ class _ProgressDisplay:
 
 
 def _step_and_facts(row: RunStatus) -> str:
-    start = "starting" if not row.step else ""
+    start = "starting: loads and compiles" if not row.step else ""
     return ", ".join(filter(None, [f"{row.step}/{row.run.spec.steps}", _facts(row) or start]))
 
 

@@ -199,8 +199,12 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
     >>> nearest("chinchila", ["chinchilla", "dcpt"])
     '; did you mean chinchilla?'
+    >>> nearest("domain_ratio", ["goal.domain_ratio", "mixture.domain_ratio"])
+    '; did you mean goal.domain_ratio or mixture.domain_ratio?'
     """
     words = list(words)
+    if 1 < len(same := [known for known in words if known.endswith(f".{word}")]) <= 3:
+        return f"; did you mean {' or '.join(same)}?"
     close = difflib.get_close_matches(word, words, 1, 0.5)
     close = close or [known for known in words if known.split(".")[-1] == word.split(".")[-1]][:1]
     return f"; did you mean {close[0]}?" if close else ""

@@ -52,6 +52,10 @@ def position_lines(run: FollowedRun) -> Iterator[str]:
             yield f"{corpus}: no loss yet at step {run.first_step(corpus):,} or later, of which the laws speak"
             continue
         outside, last = _outside(table), table.iloc[-1]
+        steps = run.measured.loc[run.measured["corpus"] == corpus, "step"]
+        if before := int(((steps > 0) & (steps < run.first_step(corpus))).sum()):
+            early = f"{before} loss{'es' * (before > 1)} before step {run.first_step(corpus):,}"
+            yield f"{corpus}: {early}, where the laws begin, not compared"
         marks = np.select([table["loss"] > table["high"], table["loss"] < table["low"]], ["+", "-"], ".")
         strip = f"{''.join(marks[-60:])} (a loss each: + above, - below, . inside)"
         if outside.iloc[-1]:

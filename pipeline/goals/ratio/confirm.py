@@ -311,8 +311,8 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
 def _not_enclosed(above: np.ndarray) -> str:
     """Why no ratio at which the tolerance is reached was measured. `above`: (places, seeds)."""
     if not above.any():
-        return "no run exceeded it"
-    return "every run exceeded it" if above.all() else "the runs do not show at which ratio it is reached"
+        return "no confirmation run exceeded it"
+    return "every confirmation run exceeded it" if above.all() else "the runs do not show at which ratio it is reached"
 
 
 def minimum_outcome(

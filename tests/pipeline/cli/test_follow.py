@@ -162,8 +162,13 @@ def test_a_loss_before_the_run_that_moves_a_printed_digit_is_named(study: Study,
 def test_losses_count_from_where_points_are_fitted(study: Study, tmp_path: Path, capsys) -> None:
     """The law's first step, but no later than a quarter of the runs for the fit."""
     late = "law.transfer-open.from_step=1000"
-    content, said = followed(study, table(tmp_path / "points.jsonl", 20), capsys, late)
+    file = table(tmp_path / "points.jsonl", 20)
+    assert "not compared" not in followed(study, file, capsys, late)[1]
+    early = {"step": 5, "tokens": 2048 * 5, "corpus": "general", "loss": losses(RATIO, 10)["general"]}
+    file.write_text(file.read_text() + json.dumps(early) + "\n")
+    content, said = followed(study, file, capsys, late)
     assert [row["step"] for row in content["corpora"]["general"]["losses"]] == [10, 20]
+    assert "general: 1 loss before step 10, where the laws begin, not compared" in said
     assert "the page has all" not in said
     _, text = followed(study, table(tmp_path / "points.jsonl", 0), capsys, late)
     assert "general: no loss yet at step 10 or later" in text

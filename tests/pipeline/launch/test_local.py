@@ -75,7 +75,7 @@ def test_the_time_left_of_all_is_not_below_that_of_one_run(clock) -> None:
 def test_a_line_of_a_log_is_not_repeated(clock) -> None:
     starting = [dataclasses.replace(row, speed=None, detail="") for row in rows("running", "waiting", step=0)]
     (line,) = shown(clock, starting, starting, starting).splitlines()
-    assert line.endswith(" 0/20, starting")
+    assert line.endswith(" 0/20, starting: loads and compiles")
     # Another guess of the time left is no news; after ten minutes the same steps are, since they go on.
     begun, later = rows("running", "waiting", step=0), rows("running", "waiting", step=4)
     assert len(shown(clock, begun, later, later, later).splitlines()) == 2

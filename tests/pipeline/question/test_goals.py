@@ -200,8 +200,8 @@ def test_where_the_general_loss_rises_by_the_tolerance(verdict: str) -> None:
 @pytest.mark.parametrize(
     ("losses", "said"),
     [
-        ({1.0: [2.0], 0.85: [1.99]}, "the tolerance is 3%; no run exceeded it"),
-        ({0.5: [2.2], 0.35: [2.1]}, "every run exceeded it"),
+        ({1.0: [2.0], 0.85: [1.99]}, "the tolerance is 3%; no confirmation run exceeded it"),
+        ({0.5: [2.2], 0.35: [2.1]}, "every confirmation run exceeded it"),
         ({0.5: [2.07, 2.0], 0.35: [2.0, 1.99]}, "the runs do not show at which ratio it is reached"),
     ],
 )
