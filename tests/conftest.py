@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that have slow tests, so that no process is left with one at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip slow tests once a run of CI, on a slow machine, has time for the fast ones alone; it prints which."""
+    if item.get_closest_marker("slow") and time.time() > float(os.environ.get("CI_SLOW_UNTIL", "inf")):
+        pytest.skip(f"{item.nodeid}: this run of CI has no time left for slow tests; make test-all runs it")
 
 
 def pytest_collection_finish() -> None:
