@@ -117,20 +117,7 @@ def best_mixture(
     warnings += unknown_interval("weights", next(fit for fit in every if len(fit.draws) == count))
     if failed := sum(one.status.code == "infeasible" for one in drawn):
         warnings.append(f"{failed / count:.0%} of the bootstrap fits find no mixture within the limits")
-    limited = [f"{n} reaches its limit, {cap:.4f}" for n, cap in caps.items() if predicted[n].value > cap * (1 - 1e-4)]
-    bounds = [f"{n} is held at its largest weight, {top[j]:.3f}" for j, n in enumerate(names) if optimum.at_high[j]]
-    bounds += [f"{n} is left out" for j, n in enumerate(names) if optimum.at_low[j]]
-    status = Status("inside", "nothing: the best lies inside all limits")
-    if optimum.status.code == "infeasible":
-        worst = max(caps, key=lambda name: predicted[name].value / caps[name])
-        message = (
-            f"infeasible: no mixture keeps {worst} at {caps[worst]:.4f} or below; the least is "
-            f"{predicted[worst].value:.4f}, {optimum.excess:.1%} above"
-        )
-        status = Status("infeasible", message)
-    elif limited or bounds:
-        status = Status("limited" if limited else "at bound", "; ".join(limited + bounds))
-    return Answer(values, predicted, status, warnings)
+    return Answer(values, predicted, _status(optimum, names, caps, top, predicted), warnings)
 
 
 def _predictions(
@@ -182,3 +169,19 @@ def _unseen(fit: Fit, there: pd.DataFrame) -> list[str]:
                 seen = f"those that were run ({low:.3f} to {high:.3f})"
                 lines.append(f"a weight of {weight:.3f} of {column.removeprefix(PREFIX)} is beyond {seen}")
     return lines
+
+
+def _status(optimum: MixtureOptimum, names, caps, top, predicted: Mapping[str, Estimate]) -> Status:
+    if optimum.status.code == "infeasible":
+        worst = max(caps, key=lambda name: predicted[name].value / caps[name])
+        message = (
+            f"infeasible: no mixture keeps {worst} at {caps[worst]:.4f} or below; the least is "
+            f"{predicted[worst].value:.4f}, {optimum.excess:.1%} above"
+        )
+        return Status("infeasible", message)
+    limits = [f"{n} reaches its limit, {cap:.4f}" for n, cap in caps.items() if predicted[n].value > cap * (1 - 1e-4)]
+    bounds = [f"{n} is held at its largest weight, {top[j]:.3f}" for j, n in enumerate(names) if optimum.at_high[j]]
+    bounds += [f"{n} is left out" for j, n in enumerate(names) if optimum.at_low[j]]
+    if limits or bounds:
+        return Status("limited" if limits else "at bound", "; ".join(limits + bounds))
+    return Status("inside", "nothing: the best lies inside all limits")
