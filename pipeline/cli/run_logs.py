@@ -123,11 +123,11 @@ def read_logs(
         keys = f"it has {', '.join(known) or 'no losses'}; {remedy}"
         raise StudyError(f"{path}: none of {', '.join(losses)} in its log; {keys}")
     table, back = _last_written(pd.DataFrame(points))
-    rates, _ = _last_written(pd.DataFrame(rates, columns=["step", "loss"]).assign(corpus=""))
+    rates, _ = _last_written(pd.DataFrame(rates, columns=["step", "rate"]).assign(corpus=""))
     begun = re.search(r"run-(\d{8}_\d{6})-", path.resolve().parent.name)
     tokens = seen / reached if seen and reached else None
     source, begun = _name_of_log(path), begun[1] if begun else ""
-    rates = dict(rates[["step", "loss"]].itertuples(index=False))
+    rates = dict(rates[["step", "rate"]].itertuples(index=False))
     return {"": RunLog(table, rates, steps, source, begun, tokens, (*of_text,), end, (*back, *_own_count(counter)))}
 
 
@@ -232,8 +232,9 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
     if problems:
         raise ConfigError(problems)
     table = table.assign(**numbers, step=step.astype("int64"))
-    if wide and "_step" in table and not notes:
-        # Its rows are in the order in which wandb was given them.
+    # Where it has wandb's own count its rows are in the order in which wandb was given them.
+    is_log = bool(wide and {*STEPS[-2:]} & {*table} and not notes)
+    if is_log:
         table, notes = _last_written(table)
     if (twice := table.duplicated(keys)).any():
         later = table[twice].iloc[0]
@@ -248,7 +249,9 @@ def _table(path: Path, columns: Mapping[str, str], losses: Mapping[str, str]) ->
         own = along[along["run"] == run] if "run" in along.columns else along
         own = own.reindex(columns=["step", "learning_rate"]).apply(_numbers)
         own = own[own["step"].between(1, MOST_STEPS) & (own["step"] % 1 == 0)]
-        rates = {int(step): rate for step, rate in own.itertuples(index=False) if 0 <= rate < np.inf}
+        rated = own[own["learning_rate"].between(0, np.inf, inclusive="left")].assign(corpus="")
+        rated = _last_written(rated)[0] if is_log else rated
+        rates = {int(step): rate for step, rate in zip(rated["step"], rated["learning_rate"])}
         tokens = _numbers(rows["tokens"])[rows["step"] > 0] / rows["step"] if "tokens" in rows else pd.Series()
         # What does not grow with the steps is another count.
         each = float(tokens.median()) if (tokens / tokens.median() - 1).abs().max() <= SAME else None

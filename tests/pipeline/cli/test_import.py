@@ -424,7 +424,7 @@ def test_the_step_of_the_optimizer_counts(tmp_path: Path, capsys) -> None:
     assert measured.tolist() == pytest.approx([losses(0.3, step)["general"] for step in (0, *STEPS)])
 
 
-@pytest.mark.parametrize("kind", ["history", "Trainer"])
+@pytest.mark.parametrize("kind", ["history", "chart", "Trainer"])
 def test_of_a_log_that_goes_back_the_later_losses_count(kind: str, tmp_path: Path, capsys) -> None:
     at = [10, 20, 25, 30, 20, 30, 40]
     rows = [
@@ -438,9 +438,12 @@ def test_of_a_log_that_goes_back_the_later_losses_count(kind: str, tmp_path: Pat
     ]
     log = tmp_path / "trainer_state.json"
     log.write_text(json.dumps({"log_history": rows}))
-    if kind == "history":
-        log = tmp_path / "history.csv"
-        pd.DataFrame(rows).drop(columns="lr").rename_axis("_step").to_csv(log)
+    if kind != "Trainer":
+        log, table = tmp_path / "history.csv", pd.DataFrame(rows).rename_axis("_step")
+        if kind == "chart":
+            names = {"step": "train/global_step", "lr": "train/learning_rate"}
+            table = table.rename(columns=lambda name: f"r30 - {names.get(name, name)}").rename_axis("Step")
+        table.to_csv(log)
     points = imported(tmp_path, str(log), "domain_ratio=0.3", *LOSS_BEFORE)
     measured = points[points["corpus"] == "general"].set_index("step")["loss"]
     assert measured.to_dict() == pytest.approx({step: losses(0.3, step)["general"] for step in (0, *STEPS)})
