@@ -57,9 +57,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", commands(PAGE), ids=" ".join)
-def test_a_command_does_what_it_says(
-    command: list[str], place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_does_what_it_says(command: list[str], place: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(place)
     small = ["corpora.sources.code.max_bytes=500000", "ladder=[]"] if "corpora=dcpt-six" in command else []
     assert cptlaw([*command, *SIZES, *small]) == 0, capsys.readouterr().err

@@ -44,9 +44,7 @@ def test_its_other_commands_are_questions(command: list[str]) -> None:
         assert read_question(["experiment=quickstart", "mixture=ratios", *words[1:]]).studies == "studies"
 
 
-def test_its_plans_are_priced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_plans_are_priced(tmp_path: Path, capsys, monkeypatch) -> None:
     places = [f"studies={tmp_path}", f"data={tmp_path}"]
     plans = [words for verb, *words in COMMANDS if verb == "plan" and "model=local" not in words]
     assert len(plans) == 2

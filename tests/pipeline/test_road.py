@@ -156,9 +156,7 @@ def test_runs_begin_with_the_weights_of_a_directory(trained: Study, words: list[
 
 
 @pytest.mark.slow
-def test_every_command_of_the_readme_runs(
-    trained: Study, words: list[str], texts: Path, tmp_path: Path, monkeypatch
-) -> None:
+def test_every_command_of_the_readme_runs(trained: Study, words: list[str], texts, tmp_path, monkeypatch) -> None:
     """On a copy of the small study, whose corpora, model and settings take the places of the reader's."""
     monkeypatch.chdir(tmp_path)
     readers = trained.folder.with_name("readers")

@@ -278,9 +278,7 @@ def test_status_names_train_until_a_job_is_submitted(confirmed: Context, capsys:
 
 
 @pytest.mark.parametrize(("verb", "kind"), [("advise", "local"), ("refine", "slurm")])
-def test_a_stopped_verb_is_gone_on_with_by_what_status_names(
-    verb: str, kind: str, confirmed: Context, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stopped_verb_is_gone_on_with_by_what_status_names(verb: str, kind: str, confirmed: Context, capsys) -> None:
     run = next(run for run in confirmed.plan if run.role == "fit")
     (confirmed.study.runs / run.name / "DONE").unlink()
     launcher = dataclasses.replace(confirmed.question.launcher, kind=kind)

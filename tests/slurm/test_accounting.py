@@ -55,9 +55,7 @@ def status(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return read
 
 
-def test_a_preempted_run_continues_with_the_same_points(
-    accounting: Cluster, words: list[str], studies: Path, planned: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_a_preempted_run_continues_with_the_same_points(accounting, words, studies, planned, tmp_path) -> None:
     whole = planned("whole")
     assert run_forked(worker(whole)).returncode == 0
     assert run(["train", *words, "name=preempted", "launcher=slurm", "launcher.slurm.partition=main"]) == 0
@@ -92,9 +90,7 @@ def test_a_preempted_run_continues_with_the_same_points(
     )
 
 
-def test_status_knows_how_a_job_ended_that_left_the_queue(
-    accounting: Cluster, prepared: list[str], tmp_path: Path, status: Callable[[Study], str], monkeypatch
-) -> None:
+def test_status_knows_how_a_job_ended_that_left_the_queue(accounting, prepared, tmp_path, status, monkeypatch) -> None:
     assert run(["train", *prepared, f"studies={tmp_path}", "launcher.slurm.python=false"]) == 0
     study = Study(tmp_path / "small")
     numbers = [job.number or "" for job in read_jobs(study)]
@@ -144,9 +140,7 @@ def test_a_limit_of_the_quality_of_service_makes_runs_wait(
         ("launcher.slurm.extra=['--qos=none-such']", "Invalid qos specification", "sacctmgr show associations "),
     ],
 )
-def test_a_refused_name_is_one_line_with_its_key(
-    given: str, reason: str, listed: str, accounting: Cluster, prepared: list[str], tmp_path: Path, capsys
-) -> None:
+def test_a_refused_name_is_one_line_with_its_key(given, reason, listed, accounting, prepared, tmp_path, capsys) -> None:
     line = refused(["train", *prepared, f"studies={tmp_path}", given], capsys, 3)
     assert f"Batch job submission failed: {reason}" in line
     assert f": {given}; {listed}" in line

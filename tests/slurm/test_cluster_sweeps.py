@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -87,9 +86,7 @@ def test_an_array_of_agents_fills_one_study_and_near_its_time_limit_saves_and_is
 
 
 @pytest.mark.slow
-def test_a_sweep_through_submitit(
-    cluster: Cluster, words: list[str], planned: Callable[..., Study], losses: Callable[..., None]
-) -> None:
+def test_a_sweep_through_submitit(cluster, words, planned, losses) -> None:
     study = planned("submitit")
     more = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=5", "hydra.launcher.mem_gb=1"]
     command = [*CPTLAW, "train", "-m", *words, "name=submitit", *more]

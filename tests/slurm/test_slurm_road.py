@@ -29,9 +29,7 @@ def _logs(study: Study) -> str:
     return "".join(path.read_text() for path in sorted((study.folder / "logs").iterdir()))
 
 
-def test_from_one_command_in_rounds_to_a_confirmed_answer(
-    cluster: Cluster, prepared: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_one_command_in_rounds_to_a_confirmed_answer(cluster, prepared, tmp_path, capsys) -> None:
     # A folder name that a shell would interpret.
     studies = tmp_path / "it's $(touch evil) 100%j"
     design = ["design=active", "design.batch=2", "design.lengths=[1]", "design.ratios=[0.2,0.5,0.9]", "ladder=[]"]
@@ -63,9 +61,7 @@ def test_from_one_command_in_rounds_to_a_confirmed_answer(
 
 # Eight jobs, each of which loads the libraries: over a minute, so CI does not run it.
 @pytest.mark.rehearsal
-def test_a_papers_experiment_is_rehearsed_through_the_cluster(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_papers_experiment_is_rehearsed_through_the_cluster(cluster: Cluster, tmp_path: Path, capsys) -> None:
     words = ["experiment=dynamics-paper-open", "rehearsal=true", "launcher=slurm", f"studies={tmp_path}"]
     words.append(f"data={tmp_path / 'data'}")
     assert run(["prepare", *words]) == 0
@@ -78,9 +74,7 @@ def test_a_papers_experiment_is_rehearsed_through_the_cluster(
     assert "dynamics-figure-18" in capsys.readouterr().out
 
 
-def test_a_requeued_job_on_two_nodes_continues_and_a_cancelled_one_does_not(
-    cluster: Cluster, prepared: list[str], tmp_path: Path
-) -> None:
+def test_a_requeued_job_on_two_nodes_continues_and_a_cancelled_one_does_not(cluster, prepared, tmp_path) -> None:
     spread = ["parallel=ddp", "parallel.processes=2", "launcher.slurm.nodes=2", "launcher.slurm.gpus=0"]
     words = [*prepared, *spread, f"studies={tmp_path}", "pretrain.steps=20000", "allow_repeats=true", "ladder=[]"]
     assert run(["train", *words]) == 0

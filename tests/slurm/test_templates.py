@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,9 +55,7 @@ def test_shared_lines_are_equal() -> None:
 
 
 @pytest.mark.slow
-def test_an_array_over_the_plan(
-    cluster: Cluster, planned: Callable[..., Study], losses: Callable[..., None], tmp_path: Path
-) -> None:
+def test_an_array_over_the_plan(cluster, planned, losses, tmp_path) -> None:
     """By the commands in the header of the script."""
     study = planned("array")
     head = [line.removeprefix("#   ") for line in _lines("plan-array") if line.startswith("#   ")]

@@ -33,14 +33,7 @@ from training.model import (
     read_model_directory,
     sees_later_tokens,
 )
-from training.objectives import (
-    IGNORED,
-    losses_by_rows,
-    losses_in_chunks,
-    mask_tokens,
-    masked_losses,
-    sequence_losses,
-)
+from training.objectives import IGNORED, losses_by_rows, losses_in_chunks, mask_tokens, masked_losses, sequence_losses
 from training.spec import Objective, SpecError
 
 LLAMA = {"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}

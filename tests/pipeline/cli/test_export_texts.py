@@ -150,9 +150,7 @@ def by_megatron(missing: list[str]) -> Texts:
 
 @pytest.mark.parametrize("apart", [None, 1e-9])
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_trainer_loads_the_documents_that_cptlaw_reads(
-    name: str, apart: float | None, sources: dict[str, Source], tmp_path: Path, monkeypatch
-) -> None:
+def test_a_trainer_loads_the_documents_that_cptlaw_reads(name, apart, sources, tmp_path, monkeypatch) -> None:
     """Also where all text is written anew, without validation documents, of which there are none here."""
     # A real prepare counts what it leaves out of each corpus.
     corpora = [TrainerCorpus(key, source, 1.0, None, None) for key, source in sources.items()]

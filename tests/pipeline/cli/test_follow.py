@@ -116,9 +116,7 @@ def test_the_end_is_moved_by_the_last_error_and_its_interval_reaches_where_the_e
     assert end(lambda _: 0.012, until=40)["loss"] == pytest.approx(losses(RATIO, 40)["domain"] * exp(0.012), rel=1e-6)
 
 
-def test_a_corpus_that_is_measured_less_often_is_known_as_far_as_its_own_losses(
-    study: Study, tmp_path: Path, capsys
-) -> None:
+def test_a_corpus_that_is_measured_less_often_is_known_as_far_as_its_own_losses(study: Study, tmp_path, capsys) -> None:
     def end(last_domain: int) -> tuple[float, float]:
         path = table(tmp_path / f"{last_domain}.jsonl", last_domain, lambda _, step: 1.01 if step else 1.0)
         rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -305,9 +303,7 @@ def test_a_log_is_read_until_the_run_has_ended(study: Study, tmp_path: Path, cap
         (lambda t: t, ["run=other"], "run: other, but "),
     ],
 )  # fmt: skip
-def test_a_log_of_another_run_is_refused_in_a_line(
-    study: Study, tmp_path: Path, capsys, change: Callable[[pd.DataFrame], pd.DataFrame], words: list[str], message: str
-) -> None:
+def test_a_log_of_another_run_is_refused_in_a_line(study, tmp_path, capsys, change, words, message) -> None:
     points = pd.read_json(table(tmp_path / "points.jsonl", 40), lines=True)
     change(points).to_csv(tmp_path / "log.csv", index=False)
     assert message in refused(["follow", str(study.folder), str(tmp_path / "log.csv"), *words], capsys)

@@ -207,9 +207,7 @@ def sources(tmp_path: Path) -> list[str]:
         (4, "domain_ratio", "0.3", "rows 2 and 4 have domain_ratio 0.1 and 0.3; allowed: one value for a run"),
     ],
 )
-def test_a_wrong_value_in_a_table_is_named_and_nothing_is_written(
-    row: int, column: str, value: str, part: str, tmp_path: Path, capsys
-) -> None:
+def test_a_wrong_value_in_a_table_is_named_and_nothing_is_written(row, column, value, part, tmp_path, capsys) -> None:
     table = pd.DataFrame(table_file(tmp_path / "t.csv")).astype(str)
     table.loc[row - 2, column] = value
     table.to_csv(tmp_path / "t.csv", index=False)

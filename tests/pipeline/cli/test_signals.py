@@ -38,10 +38,7 @@ INT, TERM = signal.SIGINT, signal.SIGTERM
 
 
 # One handler answers both from the first line on; each import meets one of them.
-@pytest.mark.parametrize(
-    ("module", "number"),
-    [("rich.console", INT), ("pipeline.cli.verbs", TERM), ("scipy", INT)],
-)
+@pytest.mark.parametrize(("module", "number"), [("rich.console", INT), ("pipeline.cli.verbs", TERM), ("scipy", INT)])
 def test_a_command_that_is_stopped_while_it_loads(module: str, number: int, tmp_path: Path) -> None:
     words = ["plan", "experiment=quickstart", f"studies={tmp_path}", f"data={tmp_path / 'data'}"]
     code, error = _signalled("pipeline.cli.main", module, number, *words)
@@ -50,10 +47,7 @@ def test_a_command_that_is_stopped_while_it_loads(module: str, number: int, tmp_
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("module", "number"),
-    [("pipeline.launch.work", TERM), ("pipeline.question.validation", INT)],
-)
+@pytest.mark.parametrize(("module", "number"), [("pipeline.launch.work", TERM), ("pipeline.question.validation", INT)])
 def test_a_worker_that_is_stopped_while_it_loads(module: str, number: int, tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(question_yaml(read_question(["experiment=quickstart"])))
     (tmp_path / "plan.jsonl").write_text("\n")

@@ -138,9 +138,7 @@ def test_every_command_line_of_an_agent_is_a_question(path: Path, monkeypatch, t
 
 
 @pytest.mark.slow
-def test_what_two_agents_start_at_once_is_trained_in_the_same_folders(
-    words: list[str], planned: Study, monkeypatch, tmp_path: Path
-) -> None:
+def test_what_two_agents_start_at_once_is_trained_in_the_same_folders(words, planned, monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -39,9 +39,7 @@ def test_a_study_with_variants_has_these_tables_and_no_other_study(study: tuple[
     assert not READING.applies(dataclasses.replace(study[1], variants={}))
 
 
-def test_points_alone_suffice_where_the_question_is_known(
-    study: tuple[Study, Question], schedules: ScheduleStudy
-) -> None:
+def test_points_alone_suffice_where_the_question_is_known(study, schedules) -> None:
     tables = dataclasses.replace(study[1].tables, points=str(study[0].folder / "points.parquet"))
     question = dataclasses.replace(study[1], tables=tables)
     again = READING.read(PaperStudy(Study(study[0].folder / "nowhere"), question))

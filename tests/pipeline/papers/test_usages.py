@@ -77,9 +77,7 @@ def test_usage_3_by_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("sizes", "verdict"), [((5e-5, 1.5e-4, 3e-4), HOLDS), ((1.5e-4, 3e-4, 6e-4), UNKNOWN)])
-def test_an_optimum_at_a_bound_of_the_search_is_not_judged(
-    tmp_path: Path, sizes: tuple[float, ...], verdict: str
-) -> None:
+def test_an_optimum_at_a_bound_of_the_search_is_not_judged(tmp_path, sizes: tuple[float, ...], verdict: str) -> None:
     # The recommended size is 1.5e-4; it comes first.
     order = sorted(sizes, key=lambda N: (N != 1.5e-4, N))
     losses = ([1.9, 1.91], [2.1, 2.11], [2.2, 2.21])

@@ -147,9 +147,7 @@ def test_a_directory_is_used_where_it_is_with_the_key_that_it_needs(brought: Pat
     assert examine(brought, "", "").perplexity[END_OF_TEXT] < 0.9 * examine(brought, "", "").perplexity[END_OF_TURN]
 
 
-def test_bad_models_are_one_line_and_leave_nothing(
-    brought: Path, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_models_are_one_line_and_leave_nothing(brought, file, tmp_path, capsys, monkeypatch) -> None:
     def line(path: Path | str) -> str:
         error = refused(["model", str(path), f"data={tmp_path / 'data'}"], capsys)
         assert not [left for left in (tmp_path / "data").glob("models/*") if left.name != ".lock"]
@@ -223,9 +221,7 @@ def test_a_published_shape_is_its_base_model_in_the_hub(brought: Path, tmp_path:
     assert f"model: llama-106m: a shape without weights{allowed}" in refused(["model", "llama-106m"], capsys, 3)
 
 
-def test_without_weights_the_parameters_are_counted_all_the_same(
-    brought: Path, tmp_path: Path, monkeypatch, capsys
-) -> None:
+def test_without_weights_the_parameters_are_counted_all_the_same(brought, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     shape = tmp_path / "shape"
@@ -355,9 +351,7 @@ def test_keys_of_gguf_that_say_what_the_conversion_does_anyway_are_accepted(brou
         ("gemma2", {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "attention.value_length": 16}),
     ],
 )
-def test_keys_whose_names_transformers_does_not_read_are_compared_with_its_model(
-    architecture: str, keys: dict[str, object], tmp_path: Path
-) -> None:
+def test_keys_whose_names_transformers_does_not_read_are_compared_with_its_model(architecture, keys, tmp_path) -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 60, "head_dim": 16}
     model = build_model({"model_type": architecture, "num_key_value_heads": 2, **sizes}, "eager", seed=0)
     for name, factor, lost in (("same", 1, []), ("other", 3, [next(iter(keys))])):
@@ -372,9 +366,7 @@ def test_keys_whose_names_transformers_does_not_read_are_compared_with_its_model
         assert [key.partition("=")[0] for key in found] == [f"{architecture}.{key}" for key in lost]
 
 
-def test_weights_that_do_not_fit_are_refused_by_model_and_plan(
-    brought: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_that_do_not_fit_are_refused_by_model_and_plan(brought, texts, tmp_path, capsys) -> None:
     folder = shutil.copytree(brought, tmp_path / "headless")
     weights = load_file(folder / "model.safetensors")
     del weights["lm_head.weight"]
@@ -386,9 +378,7 @@ def test_weights_that_do_not_fit_are_refused_by_model_and_plan(
         assert f"{folder}: weights do not fit the architecture: 1 missing (lm_head.weight); save or downl" in error
 
 
-def test_a_tokenizer_of_another_model_is_refused_by_the_plan_too(
-    brought: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tokenizer_of_another_model_is_refused_by_the_plan_too(brought, texts, tmp_path, capsys) -> None:
     own = ["model=local", f"model.path={brought}", "ladder=[]"]
     words = small_words(texts, tmp_path, *own, without=OWN)
     foreign = f"corpora.tokenizer.path={train_tokenizer(PLAIN_ENGLISH, 310, tmp_path / 'bpe')}"

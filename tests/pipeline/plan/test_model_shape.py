@@ -49,9 +49,7 @@ def test_a_hub_name_is_its_snapshot_whose_folder_is_the_commit(cache: Path) -> N
     assert configuration_of(model, 300, 16, 0)["hidden_size"] == SHAPE["hidden_size"]
 
 
-def test_a_tokenizer_may_be_a_hub_name_whose_commit_the_manifest_keeps(
-    cache: Path, manifest: Manifest, texts: Path, tmp_path: Path
-) -> None:
+def test_a_tokenizer_may_be_a_hub_name_whose_commit_the_manifest_keeps(cache, manifest, texts, tmp_path) -> None:
     for file in manifest.tokenizer_path.iterdir():
         shutil.copy(file, cache)
     words = ["experiment=own", f"data={tmp_path / 'data'}", "corpora.tokenizer.path=some/model"]
@@ -140,9 +138,7 @@ ENDS = {"bos_token": "<bos>", "eos_token": "<eos>"}
         (["sequence_start=separator"], {}, True),
     ],
 )
-def test_sequences_begin_with_the_separator_of_models_whose_documents_do(
-    words: list[str], config: dict[str, Any], first: bool, tmp_path: Path
-) -> None:
+def test_sequences_begin_with_the_separator_of_models_whose_documents_do(words, config, first, tmp_path) -> None:
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     manifest = SimpleNamespace(tokenizer="known", tokenizer_path=tmp_path)
     context: Any = SimpleNamespace(question=read_question(["experiment=quickstart", *words]), manifest=manifest)

@@ -230,9 +230,7 @@ def test_two_measured_speeds_overrule_what_the_processor_has(
     assert machine.speeds == dict.fromkeys(["qwen2-0.05m", "qwen2-0.15m", "qwen2-0.7m"], speed)
 
 
-def test_bf16_is_not_measured_where_the_processor_lacks_its_products(
-    tmp_path: Path, measured: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bf16_is_not_measured_where_the_processor_lacks_its_products(tmp_path, measured, monkeypatch) -> None:
     monkeypatch.setattr("training.devices.processor.fast_precisions", lambda: ["fp32"])
     precision, machine = measure(tmp_path, "precision=auto")
     assert (precision, machine and machine.measured) == ("fp32", {"fp32": 10, "bf16": 0})

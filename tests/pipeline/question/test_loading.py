@@ -380,9 +380,7 @@ def test_every_key_is_documented() -> None:
     assert [key for key, _, note in describe_keys() if not note] == []
 
 
-def test_a_study_keeps_the_overrides_of_its_answer(
-    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_keeps_the_overrides_of_its_answer(stored: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     shutil.copy(stored, tmp_path)
     kept = ["law=[dcpt]", "goal.tolerance=0.05", "goal=trade-off", "bootstrap=7", "confirm.seeds=2", "design.batch=3"]
     # Refused, since there is no plan.

@@ -131,9 +131,7 @@ def test_folders_and_files_of_any_name(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("key", ["corpora.sources.domain.path", "corpora.tokenizer.path", "model.path"])
-def test_a_path_that_does_not_exist_is_refused_by_plan(
-    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_path_that_does_not_exist_is_refused_by_plan(key: str, tmp_path: Path, capsys) -> None:
     texts = [f"corpora.sources.{name}.path={tmp_path}" for name in ("general", "domain")]
     words = ["experiment=own", f"studies={tmp_path}", f"data={tmp_path}", *texts, f"{key}={tmp_path}/none"]
     assert refused(["plan", *words], capsys, 3).startswith(f"{key}: ")
@@ -337,9 +335,7 @@ def _lines(draw: random.Random, world: Mapping[str, Path]) -> Iterator[tuple[str
 
 
 @pytest.mark.slow
-def test_no_line_of_overrides_ends_as_an_error_of_the_program(
-    world: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_line_of_overrides_ends_as_an_error_of_the_program(world: dict[str, Path], tmp_path, monkeypatch) -> None:
     """OVERRIDES=10000 tries as many lines, SEED=2 others."""
     monkeypatch.chdir(tmp_path)
     wrong, draw = [], random.Random(int(os.environ.get("SEED", "39")))

@@ -76,9 +76,7 @@ def test_a_cluster_gives_a_rehearsal_one_device_a_run() -> None:
         assert f"{line}{gpus}; a run of a tiny model is one process, on one device" in small.rehearsal_changes
 
 
-def test_train_says_what_a_rehearsal_changes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_train_says_what_a_rehearsal_changes(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.delenv("CPTLAW_CORPORA", raising=False)
     words = ["experiment=dcpt-paper", "rehearsal=true", "launcher=slurm", "launcher.slurm.gpus=8", "dry_run=true"]
     assert run(["train", *words, f"studies={tmp_path}", f"data={tmp_path}"]) == 0

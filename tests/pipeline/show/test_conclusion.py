@@ -118,9 +118,7 @@ def _conclusion(
         (NOISY, {"few": True}, f"{TRAIN}; 30% to 70% differ by 0.0000 nats", "as predicted, but"),
     ],
 )
-def test_the_headline_says_what_is_known(
-    losses: Any, changes: dict[str, Any], start: str, verdict: str, tmp_path: Path
-) -> None:
+def test_the_headline_says_what_is_known(losses: Any, changes: dict[str, Any], start, verdict, tmp_path) -> None:
     known = _conclusion(tmp_path, losses, **changes)
     assert known.headline.startswith(start)
     assert known.verdict.startswith(verdict)

@@ -92,14 +92,8 @@ def test_rules_that_do_not_fit_the_rows_are_refused(source, where, message):
         ({"path": "x", "min_characters": -1}, [r"min_characters: -1; allowed: 0 to"]),
         ({"path": "x", "min_characters": 9, "max_characters": 8}, [r"max_characters: 8; allowed: at least"]),
         ({"path": "x", "where": {"lang": "("}}, [r"where\.lang: '\(' is not a regular expression"]),
-        (
-            {"path": "x", "where": {"lang": []}, "min_characters": -1},
-            ["min_", r"where\.lang: \[\]; allowed: a list"],
-        ),
-        (
-            {"kind": "installed-python", "path": "x"},
-            ["kind: installed-python does not read x; allowed: files for"],
-        ),
+        ({"path": "x", "where": {"lang": []}, "min_characters": -1}, ["min_", r"where\.lang: \[\]; allowed: a list"]),
+        ({"kind": "installed-python", "path": "x"}, ["kind: installed-python does not read x; allowed: files for"]),
         ({"kind": "hub", "name": "a/b", "path": "x"}, ["path: x; kind=hub reads name; of files give kind=files"]),
         ({"kind": "generated", "path": "x"}, []),
     ],

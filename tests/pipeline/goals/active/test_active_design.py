@@ -168,9 +168,7 @@ def test_a_run_at_an_answer_beyond_all_runs_is_trained(copied: tuple[Context, St
 
 
 @pytest.mark.parametrize("recommended", [None, (0.98, 0.002, False), (0.99, 0.001, True)])
-def test_a_narrow_answer_beyond_all_runs_gets_a_run(
-    recommended: tuple[float, float, bool] | None, copied: tuple[Context, Study], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_narrow_answer_beyond_all_runs_gets_a_run(recommended, copied, monkeypatch) -> None:
     setting, study = copied  # Its runs are at 0 to .9.
     write_rounds(study, read_rounds(study)[:-1])
     by_laws = rounds.design
@@ -189,9 +187,7 @@ def test_a_narrow_answer_beyond_all_runs_gets_a_run(
     assert (added.chosen, added.stop) == ([], CANDIDATES)
 
 
-def test_a_run_that_a_law_leaves_out_is_trained_beyond_all_others(
-    copied: tuple[Context, Study], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_a_law_leaves_out_is_trained_beyond_all_others(copied: tuple[Context, Study], monkeypatch) -> None:
     setting, study = copied
     write_rounds(study, read_rounds(study)[:-1])
     by_laws = rounds.design
@@ -339,9 +335,7 @@ def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Context
     assert named.startswith(f"{found.chosen[0].model} at {found.chosen[0].domain_ratio:g} for ")
 
 
-def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_narrower(
-    copied: tuple[Context, Study], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_narrower(copied, monkeypatch) -> None:
     setting, study = copied
     question, lines = dataclasses.replace(setting.question, bootstrap=2), []
     goal, context = goal_of(question), setting.asking(question)

@@ -52,9 +52,7 @@ def _horizon(times: object, run: str) -> str:
         ),
     ],
 )  # Its pre-training is twice as long as the run.
-def test_the_cost_is_said_against_the_run_that_is_asked_about(
-    words: list[str], cost: str, together: str, horizon: str
-) -> None:
+def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], cost, together, horizon) -> None:
     question = read_question([*WORDS, *words])
     context = estimate(question)
     lines = asked_lines(context, goal_of(question).runs(context))

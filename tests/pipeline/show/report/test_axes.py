@@ -23,9 +23,7 @@ def test_a_figure_is_cut_to_what_is_near_the_answer(tmp_path_factory: pytest.Tem
     assert most - 100 < high < 2.5 * (most - 100)
 
 
-def test_a_confirmation_run_of_another_model_rises_from_its_own_loss_before(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_a_confirmation_run_of_another_model_rises_from_its_own_loss_before(tmp_path_factory) -> None:
     study, question = whole_study(tmp_path_factory.getbasetemp() / "report")
     evidence = Evidence(Context(question, study))
     evidence.confirmations = [dataclasses.replace(row, before=row.measured) for row in evidence.confirmations]

@@ -29,13 +29,7 @@ from pipeline.show.tracking.answer import answer_summary
 from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study, StudyError
-from tests.pipeline.show.report.report_study import (
-    HOSTILE_CORPUS,
-    HOSTILE_NAME,
-    Page,
-    make_study,
-    whole_page,
-)
+from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, Page, make_study, whole_page
 from training.schedule import Piece
 
 SECTIONS = [
@@ -430,11 +424,7 @@ def _drop_a_model_from_the_plan(study):
             ["What would tell: cptlaw refine", "The confirmation runs are of another domain ratio, fit or question."],
             ["run cptlaw confirm"],
         ),
-        (
-            _warn_often,
-            ["8 times; a confirmation run measured there", "more warnings", "7 times"],
-            ["5 more warnings"],
-        ),
+        (_warn_often, ["8 times; a confirmation run measured there", "more warnings", "7 times"], ["5 more warnings"]),
         (_drop_a_model_from_the_plan, ["qwen2-0.15m"], ["qwen2-0.05m"]),
     ],
 )

@@ -277,9 +277,7 @@ def test_an_attempt_that_ended_before_it_trained_has_no_rows(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_answer_with_its_curves_report_and_files(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_factory, monkeypatch) -> None:
     # The mirror is a process of its own.
     set_all_positions(monkeypatch)
     study = Study(tmp_path / "synthetic")
