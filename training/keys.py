@@ -1,5 +1,6 @@
 """What a key allows, beside its field: `steps: Count = 600`."""
 
+import difflib
 import functools
 import math
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,15 @@ class Allowed:
         if self.choices:
             return value in self.choices
         return self.at_least <= value <= self.at_most and self.above < value < self.below
+
+    def problem(self, value: Any) -> str:
+        """What a message says of a value that is not allowed, and of the choice that is like it.
+
+        >>> one_of("none", "linear").problem("liner")
+        "'liner'; allowed: none, linear; did you mean linear?"
+        """
+        near = difflib.get_close_matches(str(value), self.choices, 1)
+        return f"{value!r}; allowed: {self.text}{f'; did you mean {near[0]}?' if near else ''}"
 
 
 def one_of(*choices: str) -> Allowed:
@@ -86,7 +96,7 @@ def _problems_of(key: str, at: str, value: Any, allowed: Allowed | None) -> Iter
         for number, inner in enumerate(value):
             yield from _problems_of(key, f"{at}[{number}]", inner, allowed)
     elif allowed and value is not None and value not in allowed:
-        yield f"{key}: {value!r}; allowed: {allowed.text}"
+        yield f"{key}: {allowed.problem(value)}"
 
 
 @functools.cache

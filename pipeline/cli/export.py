@@ -2,48 +2,64 @@
 
 import contextlib
 import dataclasses
-import math
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
+from omegaconf import MISSING
 from rich.console import Console
 
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
 from pipeline.cli.trainers.plan import CONFIRM_AGAIN, KEEPS, PREDICTED, TrainingPlan, never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
-from pipeline.cli.words import names_and_keys, print_line, refuse_misspelt, refuse_rehearsal, text_keys
+from pipeline.cli.words import names_and_keys, own_words, print_line, refuse_rehearsal, settings_of
 from pipeline.done import answer_digest
 from pipeline.goals.registry import goal_of, question_of_study
 from pipeline.question.data import below
-from pipeline.question.messages import ConfigError, nearest, studies_beside
+from pipeline.question.messages import ConfigError, describe_keys, studies_beside
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Export
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import IMPORTED, import_words, study_of
 from training.corpora.locations import is_url
 from training.durable import write_whole
+from training.keys import Ratio, between, one_of
 from training.run import Exit
 
-KEYS = ("format", "output", "domain_ratio", "devices", "micro_batch", "without_validation")
 SAVES_DIRECTORIES = ("trl", "llama-factory", "axolotl")
 """Formats of trainers whose checkpoints are Hugging Face directories."""
+
+
+@dataclass
+class ExportSettings:
+    """The settings of `cptlaw export`."""
+
+    format: Annotated[str, one_of(*FORMATS)] = MISSING
+    """The trainer, of the names above."""
+    output: str | None = None
+    """File to write; null: print. Documents that the trainer would read otherwise than cptlaw (.txt files, filters,
+    text of a model) are written into a folder beside it, whose name ends in -data"""
+    domain_ratio: Ratio | None = None
+    """Ratio of the domain corpus in the training tokens, 0 to 1; null: that of the answer"""
+    devices: Annotated[int, between(1, 999_999)] = 1
+    """GPUs that train one run together; default: 1"""
+    micro_batch: Annotated[int, between(1, 999_999)] = 1
+    """Sequences per forward pass of a GPU; default: 1"""
+    without_validation: bool = False
+    """true: write the text without the documents that the study validates on, so that the run can be measured on them;
+    false: its files as they are"""
+
+
 HELP = f"""usage: cptlaw export STUDY_FOLDER format=NAME [output=FILE] [devices=N] [micro_batch=N] [key=value ...]
 
-  format       {", ".join(FORMATS)}
-  output       file to write; default: print. Documents that the trainer would read otherwise than cptlaw (.txt files,
-               filters, text of a model) are written into a folder beside it, whose name ends in -data
-  domain_ratio ratio of the domain corpus in the training tokens, 0 to 1; default: that of the answer
-  devices      GPUs that train one run together; default: 1
-  micro_batch  sequences per forward pass of a GPU; default: 1
-  without_validation
-               true: write the text without the documents that the study validates on, so that the run can be measured
-               on them; default: false, its files as they are
-  key=value    changes the study's question, like goal.tolerance=0.05 after recommend with the same
+  NAME                {", ".join(FORMATS)}
+{"".join(f"  {key:19} {note}{chr(10)}" for key, _, note in describe_keys(ExportSettings))}
+  key=value           changes the study's question, like goal.tolerance=0.05 after recommend with the same
 
 It writes mixture, schedule, peak learning rate, steps, batch, sequence length and optimizer of the recommended run.
 What the trainer cannot express, or is left to do, is a comment in the file and a line on stderr.
@@ -52,42 +68,28 @@ What the trainer cannot express, or is left to do, is a comment in the file and 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:
     """Write the configuration that the words ask for."""
-    keys = tuple(f"{key}=" for key in KEYS)
-    folders, given = names_and_keys(words)
-    refuse_misspelt(given, KEYS)
-    own = text_keys(word for word in given if word.startswith(keys))
+    folders, keys = names_and_keys(words)
+    own, overrides = own_words(keys, ExportSettings)
     problems = []
     if len(folders) != 1:
         there = studies_beside(Path("studies") / "NAME")
         problems.append(f"cptlaw export: {len(folders)} study folders; allowed: one, see cptlaw export --help{there}")
-    name = own.get("format", "")
-    if name not in FORMATS:
-        problems.append(f"format: {name!r}; allowed: {', '.join(FORMATS)}{nearest(name, FORMATS)}")
-    counts = {key: own.get(key, "1") for key in ("devices", "micro_batch")}
-    wrong = {key: count for key, count in counts.items() if not re.fullmatch("[1-9][0-9]{0,5}", count)}
-    problems += [f"{key}: {count}; allowed: a number, 1 to 999,999" for key, count in wrong.items()]
-    if (without := own.get("without_validation", "false")) not in ("true", "false"):
-        problems.append(f"without_validation: {without}; allowed: true, false")
-    ratio = _number(own["domain_ratio"]) if "domain_ratio" in own else None
-    if ratio is not None and not 0 <= ratio <= 1:
-        problems.append(f"domain_ratio: {own['domain_ratio']}; allowed: a number, 0 to 1")
-    if problems:
-        raise ConfigError(problems)
-    question = question_of_study(Path(folders[0]), [word for word in given if not word.startswith(keys)])
+    asked = settings_of(ExportSettings, own, problems)
+    name, ratio = asked.format, asked.domain_ratio
+    question = question_of_study(Path(folders[0]), overrides)
     refuse_rehearsal(question)
-    goal, kind = goal_of(question), f"goal.kind={question.goal.kind}"
-    if any(word.startswith("goal.domain_ratio=") for word in given) and "domain_ratio" not in getattr(goal, "keys", ()):
+    is_read, kind = "domain_ratio" in getattr(goal_of(question), "keys", ()), f"goal.kind={question.goal.kind}"
+    if not is_read and any(word.startswith("goal.domain_ratio=") for word in overrides):
         raise ConfigError([f"goal.domain_ratio: not read with {kind}; domain_ratio=... sets the ratio in the file"])
     if ratio is not None and question.goal_kind.many_domains:
         raise ConfigError([f"domain_ratio: {kind} answers with a weight of each domain; change those in the file"])
-    output = Path(own["output"]) if "output" in own else None
+    output = Path(asked.output) if asked.output else None
     folder = output.absolute().with_name(f"{output.stem}-data") if output else None
-    apart = question.corpora.validation_ratio if without == "true" else None
+    apart = question.corpora.validation_ratio if asked.without_validation else None
     if (of_paths := _folder_of_paths(question)) != Path.cwd():
         question.studies = str(Path(question.studies).resolve())
     with contextlib.chdir(of_paths):
-        numbers = int(counts["devices"]), int(counts["micro_batch"])
-        plan = training_plan(question, study_of(question), *numbers, ratio)
+        plan = training_plan(question, study_of(question), asked.devices, asked.micro_batch, ratio)
         plan, unread = loadable(plan, FORMATS[name].loader, folder, partial(print_line, console), apart)
     if folder and name == "llama-factory":
         plan = dataclasses.replace(plan, data_folder=str(folder.resolve()))
@@ -109,7 +111,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, text)
         print_line(console, f"written to {output}")
-        if not plan.unknown and all(word.startswith(keys) for word in given):
+        if not plan.unknown and not overrides:
             _keep(context_of(question), FORMATS[name].command, plan.devices, output.resolve())
     else:
         print(text, end="")
@@ -154,14 +156,6 @@ def _keep(context: Context, command: str, devices: int, output: Path) -> None:
     command = command.format(file=shlex.quote(str(output)), devices=devices)
     with contextlib.suppress(OSError):
         Export(str(output), command, answer_digest(context)).write(context.study)
-
-
-def _number(text: str) -> float:
-    """The number that a text is; nan: none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _folder_of_paths(question: Question) -> Path:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING
 from rich.console import Console
 from rich.table import Table
 
@@ -22,7 +22,6 @@ from fitting.cross_validation import SPLITS
 from fitting.law_selection import error_percent, own_options
 from fitting.laws import UNKNOWN
 from fitting.parallel import over_cores
-from fitting.points import law_named
 from fitting.schedule import LAMBDA
 from pipeline.cli.points_file import (
     assumptions,
@@ -32,11 +31,11 @@ from pipeline.cli.points_file import (
     renamed,
     with_rates,
 )
-from pipeline.cli.words import checked_settings, print_line, update_settings
+from pipeline.cli.words import names_and_keys, print_line, settings_of
 from pipeline.question.messages import ConfigError, describe_keys, key_table
 from pipeline.study.number_format import coefficient
 from training.durable import write_whole
-from training.keys import Count, Seed, between
+from training.keys import Allowed, Count, Seed, between, one_of
 from training.run import Exit
 
 HELP = """Any table with a validation loss per row, without a study:
@@ -73,7 +72,7 @@ class TableFit:
 
     points: str = MISSING
     """File of points, a validation loss per row: .csv, .tsv, .parquet or .jsonl, also .gz or .zst."""
-    law: list[str] = field(default_factory=list)
+    law: list[Annotated[str, Allowed("a name that cptlaw laws lists", choices=(*LAWS,))]] = field(default_factory=list)
     """Law to fit, or a list of them to choose from."""
     columns: dict[str, str] = field(default_factory=dict)
     """Column that a law reads -> column of the file, number, or + - * / of such: {D: tokens / 1e9, r: 1 - domain_ratio,
@@ -89,7 +88,7 @@ class TableFit:
     """Unknown columns, each fitted as one number: s1_pretrain, rho; of several laws for those that read them."""
     weights: str | None = None
     """loss_stderr: weigh points by the inverse variance in that column; null: uniform weights."""
-    by: list[str] | None = None
+    by: list[Annotated[str, one_of(*SPLITS)]] | None = None
     """Held-out splits to compare laws by, a list; null: those that the points allow; []: none."""
     bootstrap: Annotated[int, between(0, 10_000)] = 200
     """Bootstrap samples for the intervals; 0: no intervals, and no check which parameters are identified."""
@@ -101,7 +100,9 @@ class TableFit:
 
 def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[JSON], object]) -> Exit:
     """Fit the laws that the arguments (key=value) ask for, and print parameters and comparison."""
-    settings = read_settings(arguments)
+    names, keys = names_and_keys(arguments)
+    settings = settings_of(TableFit, keys, [f"{word}: not key=value; see cptlaw fit --help" for word in names])
+    settings.law = list(dict.fromkeys(settings.law))
     table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
     named, (table, rates) = {*table}, with_rates(table)
     notes, rows = [*notes, *rates], len(table)
@@ -170,29 +171,6 @@ def thinned(table: pd.DataFrame, every: int) -> pd.DataFrame:
         return table
     runs = table.groupby([name for name in ("run", "corpus") if name in table] or np.zeros(len(table)), sort=False)
     return table[(runs.cumcount() + runs.ngroup()) % every == 0]
-
-
-def read_settings(arguments: Sequence[str]) -> TableFit:
-    """The settings; ConfigError with every unknown key, wrong value, unknown law and unknown split."""
-    settings = OmegaConf.structured(TableFit)
-    problems = [f"{word}: not key=value; see cptlaw fit --help" for word in arguments if "=" not in word]
-    problems += update_settings(settings, [word for word in arguments if "=" in word], TableFit)
-    # As they were given: what ${...} stands for is no name of a law or a split.
-    given = OmegaConf.to_container(settings)
-    assert isinstance(given, dict)
-    laws, splits = ([value] if isinstance(value, str) else value or [] for value in (given["law"], given["by"]))
-    # What is no name at all is refused with the types of the settings.
-    laws, splits = ([one for one in named if not isinstance(one, (dict, list))] for named in (laws, splits))
-    for law in laws if "law" not in {line.split(":")[0] for line in problems} else ():
-        try:
-            law_named(law, LAWS)
-        except PointsError as error:
-            problems.append(f"law: {error}")
-    wrong = [split for split in splits if split not in SPLITS]
-    problems += [f"by: {split!r} is no split; allowed: {', '.join(SPLITS)}" for split in wrong]
-    checked = checked_settings(settings, TableFit, problems)
-    checked.law = list(dict.fromkeys(checked.law))
-    return checked
 
 
 def print_help(console: Console, laws: bool) -> None:

@@ -6,13 +6,12 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from omegaconf import OmegaConf
 from rich.console import Console
 
 from pipeline.cli.fit_table import JSON
@@ -20,14 +19,7 @@ from pipeline.cli.points_file import perplexity_question
 from pipeline.cli.run_logs import SAME, RunLog, join_logs, loss_keys, read_logs
 from pipeline.cli.trainers.run_facts import RunFacts, facts_of, first_other_rate
 from pipeline.cli.verbs import print_next
-from pipeline.cli.words import (
-    checked_settings,
-    names_and_keys,
-    print_line,
-    refuse_misspelt,
-    refuse_rehearsal,
-    update_settings,
-)
+from pipeline.cli.words import names_and_keys, own_words, print_line, refuse_rehearsal, settings_of
 from pipeline.done import confirming_import
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws
 from pipeline.goals.ratio.following import Ending, FollowedRun, follow
@@ -146,16 +138,13 @@ def _read_words(words: Sequence[str]) -> tuple[list[str], FollowSettings, list[s
     for word in rest:
         given.append(f"watch={next(rest, '')}" if word == "--watch" else word.replace("--watch=", "watch=", 1))
     names, keys = names_and_keys(given)
-    own = [item.name for item in fields(FollowSettings)]
-    refuse_misspelt(keys, own)
-    of_follow = [word for word in keys if word.split("=")[0].split(".")[0] in own]
-    settings = OmegaConf.structured(FollowSettings)
-    problems = update_settings(settings, of_follow, FollowSettings)
-    if len(names) < 1 + (not settings.checkpoints):
+    own, overrides = own_words(keys, FollowSettings)
+    problems = []
+    if len(names) < 1 + (not any(word.startswith("checkpoints=") for word in own)):
         allowed = "a study folder and a log, or checkpoints=FOLDER in its place"
         given = f"{names[0]} alone" if names else "no name"
         problems.append(f"cptlaw follow: {given}; allowed: {allowed}, see --help")
-    return names, checked_settings(settings, FollowSettings, problems), [word for word in keys if word not in of_follow]
+    return names, settings_of(FollowSettings, own, problems), overrides
 
 
 def _asked(context: Context, overrides: Sequence[str]) -> tuple[AnsweringLaws, Target, float | None]:

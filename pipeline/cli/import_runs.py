@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,14 @@ from rich.console import Console
 from pipeline.cli.points_file import UNITS, perplexity_question
 from pipeline.cli.run_logs import SAME, RunLog, join_logs, loss_keys, read_logs
 from pipeline.cli.trainers.run_facts import Facts, RunFacts, facts_of, other_rates, pieces_of, schedule_of
-from pipeline.cli.words import checked_settings, names_and_keys, print_line, update_settings, yaml_with_text_names
+from pipeline.cli.words import (
+    names_and_keys,
+    own_words,
+    print_line,
+    settings_of,
+    text_keys,
+    yaml_with_text_names,
+)
 from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.loading import read_yaml
 from pipeline.question.messages import ConfigError, describe_keys, one_line
@@ -170,30 +178,25 @@ def _identity(run: PlannedRun) -> tuple[str, str, int]:
 
 def read_settings(words: Sequence[str]) -> tuple[ImportSettings, Facts, list[str], dict[str, Facts]]:
     """(settings, those facts among them that are given, overrides of the question, file or run -> its own facts)."""
-    own = {item.name for item in dataclasses.fields(ImportSettings)}
-    settings, of_run = OmegaConf.structured(ImportSettings), {}
-    keys = [word for word in words if re.split(r"[.=]", word)[0] in own]
-    named = {re.split(r"[.=]", word)[0] for word in keys}
+    own, overrides = own_words(words, ImportSettings)
     # The command line changes what the file says.
-    problems = update_settings(settings, [word for word in keys if word.startswith("runs=")], ImportSettings)
-    if file := settings.runs:
+    base, content, problems = OmegaConf.structured(ImportSettings), dict[Any, Any](), []
+    of_run: dict[str, Facts] = {}
+    if file := text_keys(word for word in own if word.startswith("runs=")).get("runs"):
         try:
-            content = OmegaConf.to_container(read_yaml(yaml_with_text_names(read_text(Path(file)))))
-            assert isinstance(content, dict)
-            of_run: dict[str, Facts] = content.pop("runs", None) or {}
+            content: Any = OmegaConf.to_container(read_yaml(yaml_with_text_names(read_text(Path(file)))))
+            of_run = content.pop("runs", None) or {}
             if not isinstance(of_run, dict) or not all(isinstance(facts, dict) for facts in of_run.values()):
                 allowed = "below each file or run its facts, like {a.csv: {domain_ratio: 0.3}}"
                 raise ValueError(f"runs: {of_run!r:.60}; allowed: {allowed}")
             of_run = {str(Path(name)) if Path(name).exists() else name: facts for name, facts in of_run.items()}
-            settings = OmegaConf.merge(settings, with_whole_numbers(content, ImportSettings))
-            named.update(map(str, content))
+            base = OmegaConf.merge(base, with_whole_numbers(content, ImportSettings))
         except Exception as e:  # Whatever is wrong with the file.
             problems.append(f"runs: {file}: {one_line(e, ImportSettings)}")
-    problems += update_settings(settings, [word for word in keys if not word.startswith("runs=")], ImportSettings)
-    checked = checked_settings(settings, ImportSettings, problems)
-    names = [item.name for item in dataclasses.fields(RunFacts) if item.name in named]
-    given: Facts = {name: getattr(checked, name) for name in names}
-    return checked, given, [word for word in words if word not in keys], of_run
+    settings = settings_of(ImportSettings, own, problems, base)
+    named = {*map(str, content), *(re.split(r"[.=]", word)[0] for word in own)}
+    given: Facts = {key.name: getattr(settings, key.name) for key in dataclasses.fields(RunFacts) if key.name in named}
+    return settings, given, overrides, of_run
 
 
 def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSettings, log: RunLog) -> PlannedRun:

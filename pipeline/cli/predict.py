@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING
 from rich.console import Console
 
 from fitting import LAWS, average, out_of_domain
@@ -18,13 +18,12 @@ from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
 from pipeline.cli.predict_domain import predict_domains
 from pipeline.cli.verb_table import EXPORT
-from pipeline.cli.words import checked_settings, names_and_keys, refuse_misspelt, text_keys, update_settings
+from pipeline.cli.words import names_and_keys, own_words, settings_of
 from pipeline.done import confirming_import, exported
 from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios, unfollowed
 from pipeline.goals.ratio.answering_laws import ONE_RATIO, AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError
-from pipeline.question.overrides import key_and_value
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
 from pipeline.steps import next_command
@@ -69,11 +68,25 @@ points=FILE needs no study: a table of the losses of one model on one mixture, w
 FAR = 12.0
 """Times as far as was fitted from which a line warns: runs of our own were met at 3 times, and missed at 20."""
 _SEEN = "docs/guide.md#what-should-i-not-trust"
+_RATIO = Allowed("0 to 1, or a list: domain_ratio=[0.1,0.3]", at_least=0, at_most=1)
+_OF_TOKENS = tuple(name for name, law in LAWS.items() if law.columns == ("D",))
 _TOKENS = Allowed("above 0, up to 1e18, or a list: tokens=[1e9,1e10]", above=0, at_most=1e18)
 
 
 Row = dict[str, Any]
 """What `--json` prints of a predicted loss: loss, low, high, and what they are of."""
+
+
+@dataclass
+class StudyPrediction:
+    """The settings of `cptlaw predict STUDY_FOLDER`."""
+
+    domain_ratio: list[Annotated[float, _RATIO]] = MISSING
+    """Ratio of the domain corpus, or a list."""
+    third: str | None = None
+    """File of losses on text of neither corpus."""
+    new: str | None = None
+    """Study of short runs on a new domain, or a table of their losses."""
 
 
 @dataclass
@@ -88,7 +101,9 @@ class PredictedTable:
     """As of cptlaw fit points=FILE."""
     corpus: str | None = None
     """Validation corpus to read; null: each one separately."""
-    law: list[str] = field(default_factory=lambda: [*ONE_CURVE])
+    law: list[Annotated[str, Allowed(f"laws of tokens alone, {', '.join(_OF_TOKENS)}", choices=_OF_TOKENS)]] = field(
+        default_factory=lambda: [*ONE_CURVE]
+    )
     """Laws of the average."""
 
 
@@ -97,30 +112,20 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     if any(word.startswith("points=") for word in words):
         return _predict_table(words, console, print_json)
     folders, keys = names_and_keys(words)
-    refuse_misspelt(keys, ("domain_ratio", "third", "new", "points", "tokens"))
-    own = [word for word in keys if word.startswith(KEY)]
-    new = text_keys(word for word in keys if word.startswith("new=")).get("new")
+    own, overrides = own_words(keys, StudyPrediction)
+    if of_fit := [word.partition("=")[2] for word in overrides if word.startswith("mixture.domain_ratio=")]:
+        raise ConfigError([f"mixture.domain_ratio: of the runs for the fit; write domain_ratio={of_fit[0]}"])
     problems = []
-    if len(folders) != 1 and not (new and folders):
+    if len(folders) != 1 and not (folders and any(word.startswith("new=") for word in own)):
         problems.append(f"cptlaw predict: {len(folders)} study folders; allowed: one, see cptlaw predict --help")
-    given = [key_and_value(word)[1] for word in own]
-    ratios = [each for value in given for each in (value if isinstance(value, list) else [value])]
-    of_fit = [word.partition("=")[2] for word in keys if word.startswith("mixture.domain_ratio=")]
-    problems += [f"mixture.domain_ratio: of the runs for the fit; write domain_ratio={given}" for given in of_fit]
-    if not (ratios or of_fit):
-        problems.append("domain_ratio: not given; allowed: 0 to 1, or a list: domain_ratio=[0.1,0.3]")
-    wrong = [each for each in ratios if type(each) not in (int, float) or not 0 <= each <= 1]
-    problems += [f"domain_ratio: {each!r}; allowed: 0 to 1" for each in wrong]
-    if problems:
-        raise ConfigError(problems)
-    if new:
-        rest = [word for word in keys if word not in own and not word.startswith("new=")]
-        return predict_domains(folders, new, ratios, rest, console, print_json)
-    third = [word for word in keys if word.startswith("third=")]
-    question = question_of_study(Path(folders[0]), [word for word in keys if word not in (*own, *third)])
+    asked = settings_of(StudyPrediction, own, problems)
+    ratios = asked.domain_ratio
+    if asked.new:
+        return predict_domains(folders, asked.new, ratios, overrides, console, print_json)
+    question = question_of_study(Path(folders[0]), overrides)
     context = context_of(question)
     laws, answer = answering_laws(context), read_if_there(Recommendation, context.study)
-    has_peak = any(word.startswith("target.peak_learning_rate=") for word in keys)
+    has_peak = any(word.startswith("target.peak_learning_rate=") for word in overrides)
     if answer and answer.peak_learning_rate and not has_peak:
         laws = laws.at_peak(answer.peak_learning_rate)
     target = find_target(laws.question, laws.points)
@@ -145,8 +150,8 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     notes = dict.fromkeys(filter(None, [*limits, other_batch(context.plan, target.tokens_per_step)]))
     lines += [f"note: {line}" for line in notes]
     tables, combination = [_table(rows)] if rows else [], dict[str, object]()
-    for word in third[-1:] if rows else ():
-        combination, warnings = _third_losses(laws, Path(word.partition("=")[2]), rows)
+    if asked.third and rows:
+        combination, warnings = _third_losses(laws, Path(asked.third), rows)
         tables.append(_third_table(**combination))
         lines += warnings
     items = [question.marked(f"{run}: by {laws_used(laws.law, laws.weights)}"), *tables, *lines, *_newer_lines(context)]
@@ -237,18 +242,10 @@ def _newer_lines(context: Context) -> Iterator[str]:
 
 def _predict_table(words: Sequence[str], console: Console, print_json: Callable[[JSON], object]) -> Exit:
     """Predict the losses of one model on one mixture by an average of laws of one curve, without a study."""
-    settings = OmegaConf.structured(PredictedTable)
-    problems = [f"{word}: not key=value; see cptlaw predict --help" for word in words if "=" not in word]
-    problems += update_settings(settings, [word for word in words if "=" in word], PredictedTable)
-    # As they were given: what ${...} or ??? stands for is no name of a law.
-    given = OmegaConf.to_container(settings)
-    assert isinstance(given, dict)
-    laws = given["law"] or []
-    known = [name for name, law in LAWS.items() if law.columns == ("D",)]
-    problems += [
-        f"law: {law!r}; allowed, as laws of tokens alone: {', '.join(known)}" for law in laws if law not in known
-    ]
-    tokens = checked_settings(settings, PredictedTable, problems).tokens
+    names, keys = names_and_keys(words)
+    problems = [f"{word}: not key=value; see cptlaw predict --help" for word in names]
+    settings = settings_of(PredictedTable, keys, problems)
+    laws, tokens = settings.law, settings.tokens
     table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
     used = [name for name in ("tokens", "D", "loss") if name in table]
     if wrong := [f"{settings.points}: {line}" for name in used if (line := not_numbers(table, name))]:

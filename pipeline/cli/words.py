@@ -3,11 +3,12 @@
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TypeVar, get_origin
+from typing import Any, TypeVar, get_origin
 
 import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
@@ -15,7 +16,7 @@ from pipeline.question.messages import ConfigError, nearest, one_line, required,
 from pipeline.question.overrides import key_and_value
 from pipeline.question.presets import is_group
 from pipeline.question.schema import Question
-from training.keys import key_problems
+from training.keys import allowed_values, key_problems
 
 T = TypeVar("T")
 
@@ -38,46 +39,46 @@ def text_keys(words: Iterable[str]) -> dict[str, str]:
     return {key: str(value) for key, value in (key_and_value(word, str) for word in words) if value is not None}
 
 
-def refuse_misspelt(words: Iterable[str], own: Iterable[str]) -> None:
-    """Raise ConfigError for words key=value whose key is near one of a verb's `own`, and no key of a question."""
-    problems = []
+def own_words(words: Iterable[str], schema: type) -> tuple[list[str], list[str]]:
+    """The words that set keys of a verb's schema, and the others, which are those of a question.
+
+    Raises ConfigError: words whose key is near one of the schema, and no key of a question.
+    """
+    names, own, others, problems = [item.name for item in fields(schema)], [], [], []
     for word in words:
         key = word.partition("=")[0]
-        if "." not in key and key not in own and type_of(key) is None and not is_group(key.split("@")[0]):
-            problems += [f"{key}: no such key{near}" for near in filter(None, [nearest(key, own)])]
+        (own if key.split(".")[0] in names else others).append(word)
+        if "." not in key and key not in names and type_of(key) is None and not is_group(key.split("@")[0]):
+            problems += [f"{key}: no such key{near}" for near in filter(None, [nearest(key, names)])]
     if problems:
         raise ConfigError(problems)
+    return own, others
 
 
-def update_settings(settings: DictConfig | ListConfig, words: Iterable[str], schema: type) -> list[str]:
-    """Set the keys of the words in the structured settings of a schema; returns the mistakes, a line each.
+def settings_of(schema: type[T], words: Iterable[str], problems: Sequence[str] = (), base: Any = None) -> T:
+    """What words key=value set of a schema, over its defaults or `base`; a key that holds a list takes one element too.
 
-    A key that holds a list takes one element too.
+    Raises ConfigError: `problems`, mistakes in the words, and values that are not allowed.
     """
-    problems = []
+    made, problems = None, list(problems)
+    settings = OmegaConf.structured(schema) if base is None else base
     for word in words:
         try:
-            hint = type_of(word.partition("=")[0], schema)
+            hint = required(type_of(word.partition("=")[0], schema))
             key, value = key_and_value(word, hint)
-            if get_origin(required(hint)) is list and not isinstance(value, list | None):
+            if get_origin(hint) is list and not isinstance(value, list | None):
                 value = [value]
-            if get_origin(required(hint)) is dict and not isinstance(value, Mapping | None):
-                problems += value_problems(key, value, schema)
-                continue
+            if get_origin(hint) is dict and not isinstance(value, Mapping | None):
+                raise ConfigError([*value_problems(key, value, schema)])
             # Of a mapping, like loss_before, any key.
-            is_new = "." in key and key.split(".")[0] in settings
-            OmegaConf.update(settings, key, value, merge=True, force_add=is_new)
+            OmegaConf.update(settings, key, value, merge=True, force_add="." in key and key.split(".")[0] in settings)
         except Exception as error:
             problems += error.lines if isinstance(error, ConfigError) else [one_line(error, schema)]
-    return problems
-
-
-def checked_settings(settings: DictConfig | ListConfig, schema: type[T], problems: Sequence[str] = ()) -> T:
-    """The settings, after `problems` of their words. Raises ConfigError: there are, or values that are not allowed."""
-    made, problems, named = None, list(problems), {re.split(r"[:.\[]", line)[0] for line in problems}
+    named = {re.split(r"[:.\[]", line)[0] for line in problems}
     try:
         missing = sorted(OmegaConf.missing_keys(settings))
-        wrong = [f"{key}: has no value; give {key}=..." for key in missing if key not in named]
+        needs = {key: f"allowed: {known.text}" for key, known in allowed_values(schema).items() if known}
+        wrong = [f"{key}: has no value; {needs.get(key, f'give {key}=...')}" for key in missing if key not in named]
         # What ${...} stands for is of any type.
         lines = [] if missing else value_problems("", OmegaConf.to_container(settings, resolve=True), schema)
         wrong += [line.lstrip(".") for line in lines]

@@ -176,9 +176,9 @@ def test_wrong_words_are_told_all_at_once(file: Path, capsys) -> None:
         "nonsense: not key=value; see cptlaw fit --help",
         "boostrap: no such key; did you mean bootstrap?",
         "seed: 'x'; allowed: a whole number, 0 to 4,294,967,295",
-        "law: no law is called 'dctp'; did you mean dcpt?",
-        "law: no law is called 'chinchila'; did you mean chinchilla?",
-        "by: 'often' is no split; allowed: ratio, tokens, size, size-and-tokens, each-size, step-thirds, "
+        "law: 'dctp'; allowed: a name that cptlaw laws lists; did you mean dcpt?",
+        "law: 'chinchila'; allowed: a name that cptlaw laws lists; did you mean chinchilla?",
+        "by: 'often'; allowed: ratio, tokens, size, size-and-tokens, each-size, step-thirds, "
         "ratio-pairs, domain-pairs, rolling-tokens, rolling-compute, horizon",
         "bootstrap: -1; allowed: 0 to 10,000",
     ]
@@ -369,8 +369,8 @@ def test_the_losses_of_one_run_are_predicted_beyond_it(curve: Path, capsys) -> N
         assert row["low"] < 2 + 3 * step**-0.3 < row["high"]
     for words, message in {
         ("tokens=0",): "tokens: 0.0; allowed: above 0, up to 1e18, or a list: tokens=[1e9,1e10]",
-        (): "tokens: has no value; give tokens=...",
-        ("tokens=1e9", "law=dcpt"): "law: 'dcpt'; allowed, as laws of tokens alone: power, power-offset, rectified,",
+        (): "tokens: has no value; allowed: above 0, up to 1e18, or a list: tokens=[1e9,1e10]",
+        ("tokens=1e9", "law=dcpt"): "law: 'dcpt'; allowed: laws of tokens alone, power, power-offset, rectified,",
         ("tokens=1e9", "columns={loss: log loss, N: step}"): f"{curve}: several values of N; allowed: one run; cptlaw",
         ("tokens=1e9", "columns={loss: tokens}"): "loss: perplexities? 1.5e+09 is above 20, more than a model without",
     }.items():

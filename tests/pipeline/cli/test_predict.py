@@ -85,9 +85,10 @@ def test_a_longer_run_is_farther_and_less_certain(study: Study, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
-        ([], ["domain_ratio: not given; allowed: 0 to 1, or a list: domain_ratio=[0.1,0.3]"]),
+        ([], ["domain_ratio: has no value; allowed: 0 to 1, or a list: domain_ratio=[0.1,0.3]"]),
         (["mixture.domain_ratio=0.3"], ["mixture.domain_ratio: of the runs for the fit; write domain_ratio=0.3"]),
-        (["domain_ratio=[0.5,2,a]"], ["domain_ratio: 2; allowed: 0 to 1", "domain_ratio: 'a'; allowed: 0 to 1"]),
+        (["domain_ratio=2"], ["domain_ratio: 2.0; allowed: 0 to 1, or a list: domain_ratio=[0.1,0.3]"]),
+        (["domain_ratio=a"], ["domain_ratio[0]: 'a'; allowed: a number, 0 to 1, or a list: domain_ratio=[0.1,0.3]"]),
         (["domain_ratio=0.5", "target.stpes=3"], ["target.stpes: no such key; did you mean target.steps?"]),
     ],
 )
