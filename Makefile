@@ -9,15 +9,15 @@ quickstart: setup
 	$(BIN)/cptlaw quickstart
 
 # TESTS: arguments of pytest in place of all tests. A file's tests stay in one process, since they share fixtures;
-# PROCESSES=0: all in pytest's own.
+# PROCESSES=0: all in pytest's own. What Python compiles is kept: some 200 processes import it.
 PROCESSES ?= $(shell nproc)
 PARALLEL := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 test: setup
-	$(BIN)/python -m pytest -m 'not slow' $(PARALLEL) $(TESTS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m 'not slow' $(PARALLEL) $(TESTS)
 
 # Those that take minutes too: fast and slow ones of a file share its fixtures.
 test-all: setup
-	$(BIN)/python -m pytest $(PARALLEL) $(TESTS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL) $(TESTS)
 
 # Numbers must not depend on the processor: the kernels that OpenBLAS picks for two others, side by side. Those of
 # SkylakeX need AVX512.
