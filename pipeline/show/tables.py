@@ -14,7 +14,7 @@ from pipeline.plan.processes import gpu_name, runs_on_device, workers
 from pipeline.question.design import is_active
 from pipeline.question.schema import Question
 from pipeline.show.table import Table
-from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, PredictedLoss, Recommendation
+from pipeline.study.artifacts import ConfirmationRow, LawAnswer, ModelCandidate, PredictedLoss, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, PlannedRun
 from pipeline.study.number_format import cost_in, domain_ratio_of, duration, laws_used, percent, quantity, weights_used
@@ -124,7 +124,7 @@ def recommendation_table(content: Recommendation, question: Question, is_known: 
     if content.mixture:
         given = content.low == content.high == question.goal.domain_ratio
         interval = "given" if given else f"{content.low:.3f} to {content.high:.3f}"
-        interval += f"\n{EVERY_RATIO}" if is_never_reached(content) else ""
+        interval += f"\n{EVERY_RATIO}" if is_never_reached(content, content.goal.kind) else ""
         rows.append([domain_ratio_of(domain), f"{content.mixture[domain]:.3f}", interval])
         rows.append([f"replay ratio, {general}", f"{content.mixture[general]:.3f}", ""])
         chosen, peak = content.peak_learning_rate, (content.asked or question.target).peak_learning_rate
@@ -156,9 +156,16 @@ def recommendation_table(content: Recommendation, question: Question, is_known: 
     return Table(title, ["", "value", "90% interval"], rows, words=True)
 
 
-def is_never_reached(content: Recommendation) -> bool:
+def is_never_reached(answer: Recommendation | LawAnswer, kind: str) -> bool:
     """Whether all of the interval of the ratio is 100% domain, which says nothing of how well it is known."""
-    return content.goal.kind == "trade-off" and content.low == content.high == 1.0
+    return kind == "trade-off" and answer.low == answer.high == 1.0
+
+
+def ratio_interval(answer: Recommendation | LawAnswer, kind: str) -> str:
+    """The 90% interval of the domain ratio that a goal of this kind has, in words."""
+    if is_never_reached(answer, kind):
+        return EVERY_RATIO
+    return f"90% interval {answer.low or 0.0:.1%} to {answer.high or 0.0:.1%}"
 
 
 def is_too_far(content: Recommendation) -> bool:

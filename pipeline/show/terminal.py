@@ -47,11 +47,13 @@ def answer_line(context: Context) -> str:
     if context.question.goal_kind.many_domains or not Recommendation.path(context.study).exists():
         return ""
     content = Recommendation.read(context.study)
+    if line := one_ratio(content):
+        return line
     if content.mixture is None or content.low is None or content.high is None:
         return f"no domain ratio: {content.binding}"
     half = (content.high - content.low) / 2
     interval = f"90%: {content.low:.3f} to {content.high:.3f}, half-width {half:.3f}"
-    interval += f"; {tables.EVERY_RATIO}" if tables.is_never_reached(content) else ""
+    interval += f"; {tables.EVERY_RATIO}" if tables.is_never_reached(content, content.goal.kind) else ""
     return f"domain ratio {content.mixture[context.question.corpora.domain]:.3f} ({interval})"
 
 

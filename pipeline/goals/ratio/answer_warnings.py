@@ -25,10 +25,12 @@ from training.schedule import learning_rates
 
 UNFOLLOWED = "are not followed by"
 """What a warning says of the losses of a corpus that the answering laws miss by more than their mean would."""
+INFEASIBLE = "no ratio is feasible"
+"""What `fitting.answers.trade_off` warns of where it is likely that no ratio answers."""
 WEIGHTS = (
     f"^not known|{ONE_RATIO}",
     "do not say where the optimum", "end with a higher loss", "a spike", MISSED_RUN, "is flat", UNFOLLOWED,
-    "have failed|runs are failed", "no ratio is feasible",
+    "have failed|runs are failed", INFEASIBLE,
     "runs only", "beyond the points", "could not be fitted|left out", "could be tested", "not done",
     "not in the average", "", "not identified|do not fix",
 )  # fmt: skip
@@ -174,7 +176,9 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
         yield from filter(None, [beyond_ratios_at_peak(context, ratio_of_run(answer.domain_ratio), answer.peak)])
     # The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same.
     names, merged = {"general": general, "domain": domain, "fit": domain}, {}
-    for warning in (line for line in answer.warnings if ": r = " not in line):
+    # Of one ratio nothing is known of any other, nor whether one is feasible.
+    left_out = f": r = |{INFEASIBLE}" if ONE_RATIO in beyond_ratios(laws, None) else ": r = "
+    for warning in (line for line in answer.warnings if not re.search(left_out, line)):
         kind, _, rest = warning.partition(": ")
         merged.setdefault(rest, []).append(names.get(kind, kind))
     yield from (f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items())

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from pipeline.goals.ratio.answering_laws import one_ratio
 from pipeline.show.report.colours import CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import Figure, Key, axis, bar, dots, name_axis, panel
@@ -16,7 +17,7 @@ from pipeline.show.report.study_page import study_page
 from pipeline.show.report.tables import record
 from pipeline.show.report.weights_page import weights_page
 from pipeline.show.table import Table
-from pipeline.study.artifacts import Recommendation
+from pipeline.show.tables import is_too_far, ratio_interval
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
 from pipeline.study.number_format import percent, quantity
@@ -67,12 +68,8 @@ def _evidence(context: Context, domain: str) -> Evidence:
 
 
 def _domain_ratio(answer: Evidence) -> float | None:
-    mixture = answer.written and answer.written.mixture
+    mixture = answer.written and not one_ratio(answer.written) and answer.written.mixture
     return float(mixture[answer.domain]) if mixture and answer.domain in mixture else None
-
-
-def _interval(content: Recommendation) -> str:
-    return f"{content.low:.1%} to {content.high:.1%}"
 
 
 def _sentence(answer: Evidence) -> str:
@@ -82,8 +79,8 @@ def _sentence(answer: Evidence) -> str:
         fit, recommend = (" ".join(["cptlaw", verb, *words]) for verb in ("fit", "recommend"))
         return f"{domain}: not answered; run {fit}, then {recommend}."
     if _domain_ratio(answer) is None:
-        return f"{domain}: none, {content.binding}."
-    return f"{domain}: {answer.conclusion.headline} ({_interval(content)})."
+        return f"{domain}: {one_ratio(content) or f'none, {content.binding}'}."
+    return f"{domain}: {answer.conclusion.headline} ({ratio_interval(content, content.goal.kind)})."
 
 
 def _card(folder: Path, answer: Evidence) -> tuple[str, str, str, str]:
@@ -93,9 +90,9 @@ def _card(folder: Path, answer: Evidence) -> tuple[str, str, str, str]:
         known = answer.conclusion
         ratio = ratio if known.domain_ratio is None else known.domain_ratio
         value = f"{percent(ratio)} {answer.domain}" if known.is_known else "not known yet"
-        more = f"90% interval {_interval(content)}; confirmation: {answer.conclusion.verdict}"
+        more = f"{ratio_interval(content, content.goal.kind)}; confirmation: {answer.conclusion.verdict}"
     elif content is not None:
-        value, more = "none", content.binding
+        value, more = ("not known yet", one_ratio(content)) if one_ratio(content) else ("none", content.binding)
     return answer.domain, value, more, quote(place) if (folder / place).exists() else ""
 
 
@@ -107,10 +104,13 @@ def _table(answers: list[Evidence], general: str) -> Table:
             continue
         losses = [content.predicted.get(corpus) for corpus in (answer.domain, general)]
         predicted = [f"{loss.loss:.4f} ({loss.low:.4f} to {loss.high:.4f})" if loss else "" for loss in losses]
+        predicted = ["not known"] * 2 if is_too_far(content) else predicted
         run = f"{content.target.model}, {quantity(content.target.D * 1e9)} tokens"
         laws = ", ".join(dict.fromkeys(content.law.values()))
         ratio = _domain_ratio(answer)
-        given = ["none", ""] if ratio is None else [percent(ratio), _interval(content)]
+        none = "not known" if one_ratio(content) else "none"
+        interval = ratio_interval(content, content.goal.kind).removeprefix("90% interval ")
+        given = [none, ""] if ratio is None else [percent(ratio), interval]
         rows.append([answer.domain, run, laws, *given, *predicted, answer.conclusion.verdict])
     columns = ["domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}"]
     title = "The answers, losses in nats per token with 90% intervals"

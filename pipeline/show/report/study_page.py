@@ -15,7 +15,7 @@ from pipeline.show.report.explorer import explorer
 from pipeline.show.report.loss_figures import loss_curves, ratio_curves
 from pipeline.show.report.page import page
 from pipeline.show.report.tables import dates, held_out_table, parameter_tables, record, spent
-from pipeline.show.tables import answer_table, candidates_table, confirmation_table, is_too_far
+from pipeline.show.tables import answer_table, candidates_table, confirmation_table, is_too_far, ratio_interval
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.number_format import laws_used, percent, quantity, weights_used
 
@@ -60,7 +60,7 @@ def answer_sentence(evidence: Evidence) -> str:
     mixture = f"{percent(ratio)} {evidence.domain} and {percent(1 - ratio)} {evidence.general}"
     begins = f"Train {run} on" if known.is_known else " ".join([*known.lines[1:], f"Predicted for {run}:"])
     words = [
-        f"{begins} {mixture}{peak} (90% interval of the domain ratio: {content.low:.1%} to {content.high:.1%}).",
+        f"{begins} {mixture}{peak} (domain ratio: {ratio_interval(content, content.goal.kind)}).",
         f"{asked} {_BINDING[known.is_known]}: {content.binding}.",
     ]
     if not is_too_far(content):
@@ -84,15 +84,15 @@ def _asked(evidence: Evidence, content: Recommendation) -> str:
 
 def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
     """What the head of the page shows: parts of a bar, cards, tables."""
-    ratio, low, high = evidence.domain_ratio, content.low or 0.0, content.high or 0.0
+    ratio, kind = evidence.domain_ratio, content.goal.kind
     parts = []
     if ratio is not None:
         predicted = "" if evidence.conclusion.is_known else " predicted"
-        names = f"{evidence.domain}{predicted}, 90% interval {low:.1%} to {high:.1%}", evidence.general
+        names = f"{evidence.domain}{predicted}, {ratio_interval(content, kind)}", evidence.general
         colours = reversed(CORPUS_COLOURS)
         parts = [(f"{percent(of)} {name}", of, ink) for of, name, ink in zip((ratio, 1 - ratio), names, colours)]
     others = [
-        f"{law} {percent(other.domain_ratio)} (90% interval {other.low:.1%} to {other.high:.1%})"
+        f"{law} {percent(other.domain_ratio)} ({ratio_interval(other, kind)})"
         if other.domain_ratio is not None
         else f"{law}: {other.binding}"
         for law, other in content.answers.items()
@@ -103,7 +103,7 @@ def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
     colours = dict(zip(evidence.corpora, CORPUS_COLOURS))
     return {
         "parts": parts,
-        "interval": (low, high),
+        "interval": (content.low or 0.0, content.high or 0.0),
         "cards": _cards(evidence, content),
         "table": answer_table(content, evidence.answered, colours),
         "note": note,

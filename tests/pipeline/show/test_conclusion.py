@@ -140,7 +140,7 @@ def test_just_above_the_tolerance_the_ratio_that_the_runs_keep_to_is_what_to_tra
     )
     assert known.domain_ratio == 0.49
     evidence = Evidence(Context(dataclasses.replace(QUESTION, studies=str(tmp_path)), Study(tmp_path)))
-    assert "tokens on 49% code and 51% general (90% interval of the domain ratio: " in answer_sentence(evidence)
+    assert "tokens on 49% code and 51% general (domain ratio: 90% interval " in answer_sentence(evidence)
     assert " These losses are those of the predicted ratio, 50%. " in answer_sentence(evidence)
     evidence.study.write_plan([])
     assert answer_summary(evidence)["domain_ratio_by_runs"] == 0.49

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 import plotly.graph_objects
 import pytest
 
+from pipeline.goals.ratio.answering_laws import ONE_RATIO
 from pipeline.show.report.pages import write_pages
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.context import Context
@@ -16,7 +17,7 @@ from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, Page, whole_
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
     """A study of two domains, of which the second has no answer; its pages are written."""
     one, question = whole_study(tmp_path_factory.getbasetemp() / "report")
     folder = tmp_path_factory.mktemp("domains") / "two"
@@ -28,8 +29,14 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         shutil.copy(one.folder / name, folder / own.answer(name))
     corpora = dataclasses.replace(question.corpora, domains=[HOSTILE_CORPUS, "law"])
     (folder / "tables.html").write_text("here")
-    write_pages(Context(dataclasses.replace(question, corpora=corpora), own))
-    return own
+    made = Context(dataclasses.replace(question, corpora=corpora), own)
+    write_pages(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def study(context: Context) -> Study:
+    return context.study
 
 
 def _links(page: Page) -> list[str]:
@@ -54,6 +61,24 @@ def test_it_says_every_answer_and_leads_to_its_page(study: Study) -> None:
     (spec,) = page.specs
     plotly.graph_objects.Figure(spec)
     assert "img" not in [tag for tag, _ in page.elements]
+
+
+def test_a_ratio_that_is_not_known_or_not_bound_is_no_number(context: Context, tmp_path: Path) -> None:
+    shutil.copytree(context.study.folder, tmp_path / "two")
+    own = dataclasses.replace(context.study, folder=tmp_path / "two")
+    (own.folder / own.answer("confirmation.json")).unlink()
+    content = Recommendation.read(own)
+    one = f"all runs for the fit are at one domain ratio, 30%: {ONE_RATIO}"
+    everything = {"mixture": {"general": 0.0, HOSTILE_CORPUS: 1.0}, "low": 1.0, "high": 1.0}
+    for changes, written, absent in (
+        ({"warnings": [one]}, f"{HOSTILE_CORPUS}: {one}.", f"{content.low:.1%}"),
+        (everything, "confirmed it yet (every ratio is within the tolerance).", "100.0% to 100.0%"),
+    ):
+        dataclasses.replace(content, **changes).write(own)
+        for path in write_pages(Context(context.question, own)):
+            words = Page(path).words
+            assert absent not in words
+        assert written in words
 
 
 def test_a_domains_page_leads_back(study: Study) -> None:
