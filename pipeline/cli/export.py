@@ -78,7 +78,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     name, ratio = asked.format, asked.domain_ratio
     question = question_of_study(Path(folders[0]), overrides)
     refuse_rehearsal(question)
-    is_read, kind = "domain_ratio" in getattr(goal_of(question), "keys", ()), f"goal.kind={question.goal.kind}"
+    is_read, kind = "domain_ratio" in goal_of(question).keys, f"goal.kind={question.goal.kind}"
     if not is_read and any(word.startswith("goal.domain_ratio=") for word in overrides):
         raise ConfigError([f"goal.domain_ratio: not read with {kind}; domain_ratio=... sets the ratio in the file"])
     if ratio is not None and question.goal_kind.many_domains:

@@ -28,7 +28,7 @@ from pipeline.done import (
     open_runs,
 )
 from pipeline.goals.planning import planned_now, refused_by_plan
-from pipeline.goals.registry import goal_of, question_of_study, read_question
+from pipeline.goals.registry import goal_of, question_of_study, read_question, unread_keys
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
 from pipeline.plan.token_supply import with_fewer_steps
@@ -105,6 +105,8 @@ def run_words(
     if question.rehearsal:
         about = f"{question.name}: {question.marked('the same steps in small, whose numbers say nothing')}"
         console.print(about, highlight=False, markup=False, soft_wrap=True)
+    # Tables are of several goals.
+    print_items((f"note: {line}" for line in unread_keys(question, words) if verb != "tables"), console)
     code = Exit.DONE if verb == "status" and print_json else carry_out(verb, question, console)
     # Not before: a command that was refused leaves the question as it was.
     if verb in _KEEPING and (kept := keep_overrides(Path(question.studies) / question.name, words)):

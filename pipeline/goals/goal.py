@@ -60,6 +60,8 @@ class Goal(ABC):
 
     chooses_run: bool = False
     """Whether the model or the length of the recommended run is part of the answer."""
+    keys: tuple[str, ...] = ()
+    """Keys of the goal that a confirmation must have in common with its recommendation."""
 
     def is_staged(self, question: Question) -> bool:
         """Whether results of runs decide on further runs."""

@@ -1,6 +1,6 @@
 """The goals by the name that goal.kind has, and questions read with the checks of their goal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from pipeline.goals.goal import Goal
@@ -30,6 +30,14 @@ def goal_of(question: Question) -> Goal:
 def goal_problems(question: Question) -> Iterator[str]:
     """A line for each mistake in the keys that only the goal of a question reads."""
     return goal_of(question).problems(question) if question.goal.kind in GOALS else iter(())
+
+
+def unread_keys(question: Question, overrides: Iterable[str]) -> Iterator[str]:
+    """A line for each key of the goal among the overrides that only a goal of another kind reads."""
+    for name in (word.split("=")[0].removeprefix("goal.") for word in overrides if word.startswith("goal.")):
+        others = [kind for kind, goal in GOALS.items() if name in goal.keys]
+        if name != "tolerance" and others and question.goal.kind not in others:
+            yield f"goal.{name}: not read with goal.kind={question.goal.kind}; goal={others[0]} reads it"
 
 
 read_question = partial(loading.read_question, goal_problems=goal_problems)

@@ -60,9 +60,6 @@ from pipeline.study.number_format import percent, weights_used
 class LawGoal(Goal):
     """A domain ratio beside general text, by laws fitted to the losses of both."""
 
-    keys: tuple[str, ...] = ()
-    """Keys of the goal that a confirmation must have in common with its recommendation."""
-
     @abstractmethod
     def solve(self, laws: AnsweringLaws) -> Solution:
         """The answer by these laws."""
