@@ -139,8 +139,7 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
             if verb == "train" and step_after("plan", context) == "prepare":
                 command[0] = "prepare"
         elif verb == "status" and (running := _running(context)):
-            progress = f"cptlaw train {context.study.word} shows their progress, and ends when all runs are done"
-            console.print(f"running now: {running}; {progress}", highlight=False, soft_wrap=True)
+            console.print(running, highlight=False, soft_wrap=True)
         # Where no mixture meets the goal there is an answer all the same.
         elif (code == Exit.DONE or (code, verb) == (Exit.CRASH, "recommend")) and not _is_queued(verb, context):
             command = next_command(ended.get(verb, verb), context, ["export", folder, *EXPORT])
@@ -189,10 +188,16 @@ def _is_queued(verb: str, context: Context) -> bool:
     return elsewhere and (not context.is_prepared or bool(open_runs(context)))
 
 
-def _running(context: Context) -> int:
-    """How many runs a process of this machine, or of another, trains now."""
-    rows = [] if context.question.launcher.elsewhere else open_runs(context)
-    return sum(row.state == "running" for row in statuses(context.study, rows, context.question.launcher.stale_after))
+def _running(context: Context) -> str:
+    """How many runs a process of this machine, or of another, trains now, and what shows them; empty: none."""
+    runs = [] if context.question.launcher.elsewhere else open_runs(context)
+    rows = statuses(context.study, runs, context.question.launcher.stale_after)
+    roles, word = [row.run.role for row in rows if row.state == "running"], context.study.word
+    if {*roles} == {"confirm"}:
+        shows = f"cptlaw confirm {word} shows their progress, and compares them"
+        return f"running now: {len(roles)} to confirm the answer; {shows}"
+    shows = f"cptlaw train {word} shows their progress, and ends when all runs are done"
+    return f"running now: {len(roles)}; {shows}" if roles else ""
 
 
 def question_of(verb: str, rest: list[str]) -> Question:

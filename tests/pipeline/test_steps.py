@@ -256,13 +256,16 @@ def test_points_without_a_run_for_the_fit_are_refused_in_one_line(confirmed: Con
         goal_of(confirmed.question).fit(confirmed, list)
 
 
-def test_status_says_how_many_runs_are_running(confirmed: Context, capsys: pytest.CaptureFixture[str]) -> None:
-    run = next(run for run in confirmed.plan if run.role == "fit")
+@pytest.mark.parametrize(
+    ("role", "line"), [("fit", "1; cptlaw train "), ("confirm", "1 to confirm the answer; cptlaw c")]
+)
+def test_status_says_how_many_runs_are_running(role: str, line: str, confirmed: Context, capsys) -> None:
+    run = next(run for run in confirmed.plan if run.role == role)
     (confirmed.study.runs / run.name / "DONE").unlink()
     assert claim(confirmed.study.runs / run.name) is not None
     verbs.print_next("status", [], confirmed.question, Exit.DONE, Console(soft_wrap=True))
     said, following = capsys.readouterr().out.splitlines()
-    assert said.startswith("running now: 1; cptlaw train ")
+    assert said.startswith(f"running now: {line}")
     assert following.startswith("next: cptlaw status ")
 
 
