@@ -75,7 +75,7 @@ def fit(
     problem = minimum.problem
     optimum = Optimum(problem, minimum.theta, minimum.objective, prepared.runs, prepared.names)
     names = {name: name for name in problem.parameters(minimum.theta)}
-    corpus = _Corpus(problem, np.arange(len(problem.loss)), names)
+    corpus = _OneCorpus(problem, np.arange(len(problem.loss)), names)
     return _Estimate(law, data, prepared, optimum).fits({"": corpus}, bootstrap, seed, workers)[""]
 
 
@@ -149,7 +149,7 @@ def fit_shared(
         rows, constants = np.flatnonzero(optimum.problem.x[GROUP] == g), optimum.problem.constants
         fixed = {name: params[names[name]] for name in data.fix if name in names}
         of_code = {"law": one, "constants": constants_of(constants, str(code)), "fixed": fixed}
-        corpora[code] = _Corpus(replace(optimum.problem.part(rows), **of_code), rows, names)
+        corpora[code] = _OneCorpus(replace(optimum.problem.part(rows), **of_code), rows, names)
     return _Estimate(law, data, prepared, optimum).fits(corpora, bootstrap, seed, workers)
 
 
@@ -187,7 +187,7 @@ def _started(joint: Law, one: Law, shared: tuple[str, ...], codes, points: pd.Da
 
 
 @dataclass(frozen=True, eq=False)
-class _Corpus:
+class _OneCorpus:
     """A corpus of a fit: its problem, its rows among all points, its parameter names -> those of the joint problem."""
 
     problem: Problem
@@ -204,7 +204,7 @@ class _Estimate:
     prepared: Prepared
     optimum: Optimum
 
-    def fits(self, corpora: Mapping[str, _Corpus], bootstrap: int, seed: int, workers: int | None) -> dict[str, Fit]:
+    def fits(self, corpora: Mapping[str, _OneCorpus], bootstrap: int, seed: int, workers: int | None) -> dict[str, Fit]:
         """Corpus -> its fit, with its uncertainty where there is a bootstrap."""
         fits = {code: self._fit(corpus, len(corpora) == 1) for code, corpus in corpora.items()}
         if not bootstrap:
@@ -235,7 +235,7 @@ class _Estimate:
             )
         return fits
 
-    def _fit(self, corpus: _Corpus, alone: bool) -> Fit:
+    def _fit(self, corpus: _OneCorpus, alone: bool) -> Fit:
         """The fit of a corpus without its uncertainty."""
         problem, rows, optimum = corpus.problem, corpus.rows, self.optimum
         joint = optimum.problem.parameters(optimum.theta)

@@ -36,7 +36,7 @@ def peak_flops(device: str) -> float | None:
 
 
 @dataclass(frozen=True)
-class Size:
+class ModelSize:
     """Size of a model."""
 
     total: int
@@ -48,7 +48,7 @@ class Size:
     """Floating-point operations to train on one token, forward and backward, attention and output head included."""
 
 
-def model_size(model: Mapping[str, Any], sequence_length: int) -> Size:
+def model_size(model: Mapping[str, Any], sequence_length: int) -> ModelSize:
     """Size of a model, from its transformers configuration fields.
 
     Training FLOPs per token are 6 per matrix weight, output head included, plus 6 x layers x hidden x sequence length
@@ -73,7 +73,7 @@ _NAMED = {"qwen2": {"num_key_value_heads"}, "qwen3": {"num_key_value_heads", "he
 """model_type -> fields whose default in transformers is a number, whatever the others are."""
 
 
-def _gated(model: Mapping[str, Any], sequence_length: int) -> Size:
+def _gated(model: Mapping[str, Any], sequence_length: int) -> ModelSize:
     by_default = _NAMED.get(model["model_type"], set()) - model.keys()
     if by_default or model.get("attention_bias") or model.get("mlp_bias"):
         return _built(model, sequence_length)
@@ -89,7 +89,7 @@ def _gated(model: Mapping[str, Any], sequence_length: int) -> Size:
     return _size(layers, matrices, vectors, hidden, heads * embedding, embedding, queries, sequence_length)
 
 
-def _gpt2(model: Mapping[str, Any], sequence_length: int) -> Size:
+def _gpt2(model: Mapping[str, Any], sequence_length: int) -> ModelSize:
     hidden, inner = model["n_embd"], model.get("n_inner") or 4 * model["n_embd"]
     matrices, vectors = 4 * hidden**2 + 2 * hidden * inner, 4 * hidden + 4 * hidden + inner + hidden
     tokens, positions = model["vocab_size"] * hidden, model.get("n_positions", 1024) * hidden
@@ -100,7 +100,7 @@ def _gpt2(model: Mapping[str, Any], sequence_length: int) -> Size:
     )
 
 
-def _bert(model: Mapping[str, Any], sequence_length: int) -> Size:
+def _bert(model: Mapping[str, Any], sequence_length: int) -> ModelSize:
     hidden, inner = model["hidden_size"], model["intermediate_size"]
     matrices, vectors = 4 * hidden**2 + 2 * hidden * inner, 4 * hidden + 4 * hidden + inner + hidden
     # A norm before the layers; after them a square matrix with bias, a norm, and the head's bias.
@@ -113,18 +113,18 @@ def _bert(model: Mapping[str, Any], sequence_length: int) -> Size:
 
 def _size(
     layers: int, matrices: int, vectors: int, outside: int, embeddings: int, head: int, attended: int, length: int
-) -> Size:
+) -> ModelSize:
     non_embedding = layers * (matrices + vectors) + outside
     flops = 6.0 * (layers * matrices + head) + 6.0 * layers * attended * length
-    return Size(non_embedding + embeddings, non_embedding, flops)
+    return ModelSize(non_embedding + embeddings, non_embedding, flops)
 
 
-def _built(model: Mapping[str, Any], sequence_length: int) -> Size:
+def _built(model: Mapping[str, Any], sequence_length: int) -> ModelSize:
     return _counted(json.dumps(dict(model), sort_keys=True), sequence_length)
 
 
 @functools.lru_cache(maxsize=64)
-def _counted(fields: str, sequence_length: int) -> Size:
+def _counted(fields: str, sequence_length: int) -> ModelSize:
     """Once for each shape: a plan of rounds asks some 500 times."""
     import torch
 
@@ -146,10 +146,10 @@ def _counted(fields: str, sequence_length: int) -> Size:
     experts = [weight for name, weight in network.named_parameters() if ".experts." in name and weight.ndim == 3]
     chosen = getattr(config, "num_experts_per_tok", None) or getattr(config, "top_k_experts", None) or 1
     idle = sum(weight.numel() // len(weight) * (len(weight) - chosen) for weight in experts)
-    return Size(total, outside, 6.0 * (outside - idle + tokens.numel()) + attention)
+    return ModelSize(total, outside, 6.0 * (outside - idle + tokens.numel()) + attention)
 
 
 _FORMULAS = {
     **{"qwen2": _gated, "qwen3": _gated, "llama": _gated, "gpt2": _gpt2, "bert": _bert},
-    "given": lambda model, _: Size(model["non_embedding"], model["non_embedding"], 6.0 * model["non_embedding"]),
+    "given": lambda model, _: ModelSize(model["non_embedding"], model["non_embedding"], 6.0 * model["non_embedding"]),
 }

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fitting import PointsError
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
-from pipeline.papers.table import PaperStudy, StudyReader, Table
+from pipeline.papers.table import PaperStudy, PaperTable, StudyReader
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from training.durable import read_json
 
@@ -206,13 +206,13 @@ READING = StudyReader(
 )
 """The comparison of weights at the target."""
 TABLES = {
-    "autoscale-1": Table(
+    "autoscale-1": PaperTable(
         "Down-stream accuracy by method", "autoscale_table01_downstream_3B.csv", scores,
         ("method", "task"), "weights", ("task",), prints=_ours, judge=judge_scores),
-    "autoscale-6": Table(
+    "autoscale-6": PaperTable(
         "Perplexity of each domain by method", "autoscale_table06_domain_perplexity_3B.csv", perplexities,
         ("domain", "method"), "weights", ("method",), prints=_printed_perplexities, judge=judge_perplexities),
-    "autoscale-7": Table(
+    "autoscale-7": PaperTable(
         "Steps that AutoScale saves relative to equal weights", "autoscale_table07_bert_steps_saved.csv", steps_saved,
         ("scale", "metric"), "weights", ("metric",), prints=_printed_saved,
         columns=("data_scale_steps", "metric", "value"), judge=judge_saved),

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline.papers import autoscale
 from pipeline.papers.dcpt import fits, near_zero, points, usages
 from pipeline.papers.dynamics import tables as dynamics
-from pipeline.papers.table import StudyReader, Table
+from pipeline.papers.table import PaperTable, StudyReader
 from pipeline.question.messages import ConfigError
 
 PAPERS_VARIABLE = "CPTLAW_PAPER_TABLES"
@@ -21,14 +21,14 @@ READINGS: dict[str, StudyReader] = {
 """Name -> the input of a family of tables."""
 
 
-def _order(item: tuple[str, Table]) -> tuple[int, int]:
+def _order(item: tuple[str, PaperTable]) -> tuple[int, int]:
     paper, *kind, number = item[0].split("-")
     place = int(number.rstrip(string.ascii_lowercase)) + (100 if kind else 0)
     return ["dcpt", "dynamics", "autoscale"].index(paper), place
 
 
 _MODULES = (fits, usages, near_zero, dynamics, autoscale)
-TABLES: dict[str, Table] = dict(sorted((item for module in _MODULES for item in module.TABLES.items()), key=_order))
+TABLES: dict[str, PaperTable] = dict(sorted((item for one in _MODULES for item in one.TABLES.items()), key=_order))
 """Name -> table: PAPER-NUMBER as the paper counts its tables, PAPER-figure-NUMBER for the numbers of a figure."""
 FILES: dict[str, tuple[str, ...]] = {table.file: table.file_columns for table in TABLES.values() if table.file}
 """File in the folder of tables.papers -> the columns that are read of it."""

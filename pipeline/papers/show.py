@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from pipeline.papers.table import Table
+from pipeline.papers.table import PaperTable
 from pipeline.papers.verdict import RULE
 from pipeline.show.report.marks import Figure
 from pipeline.show.report.page import page
-from pipeline.show.table import Table as Cells
+from pipeline.show.table import Table
 
 PAPERS = {"dcpt": "D-CPT", "dynamics": "Dynamics", "autoscale": "AutoScale"}
 """First part of a table's name -> the paper."""
@@ -28,7 +28,7 @@ class Result:
 
     name: str
     """As in TABLES."""
-    table: Table
+    table: PaperTable
     cells: pd.DataFrame
     """A row per cell: the table's keys, `paper` and `ours`; NaN: no number."""
     verdict: str
@@ -73,16 +73,16 @@ def tables_page(study: Path, results: list[Result], provenance: str, figures: li
     return page(
         "papers.html", (study, "tables.html"), "the papers' tables, beside ours",
         f"{len(results)} table{'s' * (len(results) != 1)} of the papers: {listed}.",
-        provenance=provenance, overview=Cells("Verdicts", _HEAD, rows, left=4, words=True), rules=RULE.split("\n\n"),
+        provenance=provenance, overview=Table("Verdicts", _HEAD, rows, left=4, words=True), rules=RULE.split("\n\n"),
         drawn=figures, results=[(result, _side_by_side(result)) for result in results],
     )  # fmt: skip
 
 
-def _side_by_side(result: Result) -> Cells:
+def _side_by_side(result: Result) -> Table:
     """The cells, the paper's column beside ours; without rows where there are none."""
     names, columns, rows = _wide(result)
     heads = [*names, *(f"{name}, {side}" for name, sides in columns for side in sides)]
-    return Cells(result.title, heads, [[*key, *chain(*numbers)] for key, numbers in rows], result.note, len(names))
+    return Table(result.title, heads, [[*key, *chain(*numbers)] for key, numbers in rows], result.note, len(names))
 
 
 def print_tables(results: list[Result], console: Console) -> None:
@@ -95,10 +95,10 @@ def print_tables(results: list[Result], console: Console) -> None:
         both = "paper | here" if max(map(len, sides)) > 1 else " and ".join(dict.fromkeys(chain(*sides)))
         body = [[*key, *map(" | ".join, cells)] for key, cells in rows]
         heads = [*names, *(name for name, _ in columns)]
-        console.print(Cells(result.title, heads, body, f"{both}. {result.note}", left=len(names), words=True))
+        console.print(Table(result.title, heads, body, f"{both}. {result.note}", left=len(names), words=True))
     columns = ["table", "verdict", "why"]
     rows = [[result.name, result.verdict, result.why] for result in results]
-    console.print(Cells("do they hold here?", columns, rows, left=len(columns), words=True))
+    console.print(Table("do they hold here?", columns, rows, left=len(columns), words=True))
 
 
 def numbered(name: str) -> str:

@@ -43,7 +43,7 @@ class StudyReader:
     applies: Callable[[Question], bool]
     """Whether a finished study of this question has the input."""
     read: Callable[[PaperStudy], Any]
-    """Read the input as `Table.make` takes it. Raises StudyError, with the remedy, where it is missing."""
+    """Read the input as `PaperTable.make` takes it. Raises StudyError, with the remedy, where it is missing."""
     summary: Callable[[PaperStudy], str] = lambda source: ""
     """Describe the input in sentences for the head of tables.md."""
     verbs: tuple[str, ...] = ("collect",)
@@ -52,7 +52,7 @@ class StudyReader:
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """A table of a paper, or the numbers behind one of its figures."""
 
     title: str
@@ -85,12 +85,12 @@ class Table:
         return self.columns or (*self.keys, "value")
 
 
-def judged(table: Table, cells: pd.DataFrame) -> tuple[str, str]:
+def judged(table: PaperTable, cells: pd.DataFrame) -> tuple[str, str]:
     """Verdict and reason of a table's cells (`keys`, paper, ours), by its own rule or the common one."""
     return table.judge(cells) if table.judge else judge(cells, table.keys[0], table.states, table.level)
 
 
-def paper_numbers(folder: Path | None, table: Table) -> pd.DataFrame | None:
+def paper_numbers(folder: Path | None, table: PaperTable) -> pd.DataFrame | None:
     """The numbers of a table as the paper prints them, if any: its keys and `value`.
 
     StudyError: its file is no CSV table or lacks a column; a value of the wrong type, an empty key, a cell twice.

@@ -5,7 +5,7 @@ import functools
 import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -146,7 +146,7 @@ def element_type(hint: Any) -> Any:
 
 
 @functools.cache
-def hints_of(schema: type) -> dict[str, Any]:
+def hints_of(schema: type) -> Mapping[str, Any]:
     """Field -> type of a dataclass, whose annotations are compiled once."""
     return get_type_hints(schema)
 

@@ -118,7 +118,7 @@ def begin(
     return unfinished
 
 
-class _Corpus(NamedTuple):
+class _CorpusFiles(NamedTuple):
     reader: Reader
     """The reader of the source at its commit."""
     origin: str
@@ -134,7 +134,7 @@ class _Corpus(NamedTuple):
 @contextlib.contextmanager
 def _preparation(
     given: Mapping[str, Source], choice: TokenizerChoice, folder: Path, ratio: float, progress: Log, bar: Bar | None
-) -> Iterator[tuple[bool, dict[str, _Corpus], Path, Callable[[], tuple[Tokenisation, Screen | None]]]]:
+) -> Iterator[tuple[bool, dict[str, _CorpusFiles], Path, Callable[[], tuple[Tokenisation, Screen | None]]]]:
     """Identify the corpora of `tokenise_corpora`, lock the folder and make the tokenizer.
 
     Yields whether the file system has locks, name -> corpus, the directory of the tokenizer, and what makes the
@@ -155,7 +155,7 @@ def _preparation(
             # A page of law in a general corpus leaks the validation text of law.
             parts += [json_hash([RULES, sets])] if sets else []
             store = folder / f"{reader.name}-{json_hash(parts)[:12]}"
-            corpora[reader.name] = _Corpus(reader, origin, state, sets.get(reader.name), store)
+            corpora[reader.name] = _CorpusFiles(reader, origin, state, sets.get(reader.name), store)
 
         @functools.cache
         def how() -> tuple[Tokenisation, Screen | None]:

@@ -180,7 +180,7 @@ class Source:
             elif isinstance(rule, Mapping) or not _values(rule):
                 yield f".{column}: {rule!r}; allowed: a list of values, or a regular expression"
 
-    def text_alone(self, text: str) -> dict[str, Any]:
+    def text_alone(self, text: str) -> dict[str, str | None]:
         """The columns of a document that has a text and nothing else."""
         return {**({} if self.group is None else {self.group: None}), self.column: text}
 

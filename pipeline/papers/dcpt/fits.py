@@ -18,7 +18,7 @@ from fitting.answers.new_domain import learnability as of_run
 from fitting.parallel import over_cores
 from pipeline.papers.dcpt.points import CORPORA, DomainPoints, Scores, at_ratio, mean_scores, score_table, scores
 from pipeline.papers.dcpt.statements import LEVEL, STATEMENTS
-from pipeline.papers.table import Table
+from pipeline.papers.table import PaperTable
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 
 FORMS = {"L1": "dcpt-l1", "L2": "dcpt-l2", "L3": "dcpt-convex", "L4": "dcpt-l4", "L5": "dcpt-l5"}
@@ -175,7 +175,7 @@ def _densest(study: DomainPoints) -> tuple[str, float, int]:
     return max(grids, key=lambda grid: grid[0])[1:]
 
 
-def _of_split(number: int, split: str) -> dict[int, Table]:
+def _of_split(number: int, split: str) -> dict[int, PaperTable]:
     """The table of means of a split, 1 to 4, and those by domain of its Huber loss and R2, from 14 and 15 on."""
     (name, title), form = SPLITS[split], "parameterization"
     mean = partial(over_domains, split=split)
@@ -186,9 +186,9 @@ def _of_split(number: int, split: str) -> dict[int, Table]:
     return {place: _table(place, f"{title}, {of}", file, make, keys) for place, of, file, make, keys in rows}
 
 
-def _table(number: int, title: str, file: str, make: Make, keys: tuple[str, ...]) -> Table:
+def _table(number: int, title: str, file: str, make: Make, keys: tuple[str, ...]) -> PaperTable:
     file, states = f"dcpt_table{number:02d}_{file}.csv", STATEMENTS[number]
-    return Table(title, file, make, (*keys, "corpus", "metric"), states=states, level=LEVEL.get(number))
+    return PaperTable(title, file, make, (*keys, "corpus", "metric"), states=states, level=LEVEL.get(number))
 
 
 _ALL, _PAIRS = partial(cross_domain, split="all"), partial(cross_domain, split="domain-pairs")

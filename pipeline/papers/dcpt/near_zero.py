@@ -13,7 +13,7 @@ from fitting import PointsError, inflection_ratio
 from fitting.parallel import over_cores
 from pipeline.papers.dcpt.points import CORPORA, DomainPoints
 from pipeline.papers.dcpt.points import READING as READING_OF_SIZES
-from pipeline.papers.table import Table
+from pipeline.papers.table import PaperTable
 from pipeline.papers.verdict import HOLDS, NOT_HERE, UNKNOWN
 from pipeline.question.schema import Question
 
@@ -76,4 +76,4 @@ def _near_zero(question: Question) -> bool:
 
 READING = replace(READING_OF_SIZES, experiment="near-zero", fallback="", applies=_near_zero)
 _TITLE = "The ratio of a corpus below which training raises the loss on it"
-TABLES = {"dcpt-figure-12": Table(_TITLE, "", inflection, KEYS, "near-zero", across=("quantity",), judge=judge)}
+TABLES = {"dcpt-figure-12": PaperTable(_TITLE, "", inflection, KEYS, "near-zero", across=("quantity",), judge=judge)}

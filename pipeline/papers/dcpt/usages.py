@@ -13,7 +13,7 @@ from operator import attrgetter
 import pandas as pd
 
 from pipeline.goals.ratio.confirm import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED
-from pipeline.papers.table import PaperStudy, StudyReader, Table
+from pipeline.papers.table import PaperStudy, PaperTable, StudyReader
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Interval, Outcome, Recommendation
@@ -145,13 +145,13 @@ READINGS = {
 }
 _AS_SHOWN = {"keys": KEYS, "across": ("corpus",)}
 TABLES = {
-    "dcpt-5": Table(
+    "dcpt-5": PaperTable(
         "Usage 1: the largest ratio within the tolerance of the general loss", "dcpt_table05_usage1_tradeoff.csv",
         trade_off, reads="trade-off", prints=_by_ratio, columns=("r_d", "corpus", "value"), **_AS_SHOWN),
-    "dcpt-6": Table(
+    "dcpt-6": PaperTable(
         "Usage 2: the best ratio of a domain of few tokens", "dcpt_table06_usage2_limited_domain_data.csv",
         limited_data, reads="limited-data", prints=_by_ratio, columns=("r_d", "corpus", "value"), **_AS_SHOWN),
-    "dcpt-12": Table(
+    "dcpt-12": PaperTable(
         "Usage 3: the best size for a compute budget", "dcpt_table12_usage3_resource_allocation.csv",
         compute, reads="compute", prints=_by_size, columns=("N_B", "D_B", "corpus", "value"), **_AS_SHOWN),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import pandas as pd
 
 from pipeline.papers.dynamics import facts, fits
 from pipeline.papers.dynamics.points import READING, ScheduleStudy
-from pipeline.papers.table import Table
+from pipeline.papers.table import PaperTable
 
 READINGS = {"dynamics": READING, "open-model": replace(READING, experiment="dynamics-open")}
 """Name -> input; the second is the same of a model that somebody else pre-trained."""
@@ -17,10 +17,10 @@ Make = Callable[[ScheduleStudy], pd.DataFrame]
 Judge = Callable[[pd.DataFrame], tuple[str, str]]
 
 
-def _table(make: Make, judge: Judge, title: str, keys: str, across: str = "corpus metric", **more: Any) -> Table:
+def _table(make: Make, judge: Judge, title: str, keys: str, across: str = "corpus metric", **more: Any) -> PaperTable:
     """A table with a rule of its own; `keys` and `across` are words."""
     columns = {"keys": tuple(keys.split()), "across": tuple(across.split())}
-    return Table(title, make=make, judge=judge, **{"file": "", "reads": "dynamics", **columns, **more})
+    return PaperTable(title, make=make, judge=judge, **{"file": "", "reads": "dynamics", **columns, **more})
 
 
 _OVERLAP: dict[str, Judge] = {key: partial(facts.judge_overlap, key=key) for key in ("transfer", "model")}

@@ -7,8 +7,8 @@ Python computes the answers at every position of the sliders with `fitting.answe
 import contextlib
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -44,7 +44,7 @@ _LENGTH_RANGE = (0.25, 8.0)
 """Shortest and longest run, relative to the shorter and the longer of the fitted run and the question's."""
 
 
-class Size(TypedDict):
+class SizeShown(TypedDict):
     """A position of the slider of sizes, with the loss before CPT by role."""
 
     N: float
@@ -63,7 +63,7 @@ class Length(TypedDict):
 class Explorer(NamedTuple):
     """The section of the sliders."""
 
-    data: dict[str, Any]
+    data: Mapping[str, object]
     """The answers at all positions of the sliders, for web/explorer.js."""
     sliders: list[tuple[str, str, int, int]]
     """Name, label, number of positions and the first one."""
@@ -126,7 +126,7 @@ def explorer(evidence: Evidence) -> Explorer | None:
     return Explorer(data, sliders, LEGEND, [*panels.items()])
 
 
-def _sizes(evidence: Evidence, target: Target) -> list[Size]:
+def _sizes(evidence: Evidence, target: Target) -> list[SizeShown]:
     """N, model and loss before CPT of the measured models and of sizes between them."""
     assert evidence.points is not None
     measured = {target.N: target}
@@ -144,8 +144,8 @@ def _sizes(evidence: Evidence, target: Target) -> list[Size]:
         losses = ([of.before[corpus] for of in known] for corpus in evidence.corpora)
         return {role: float(np.interp(log_size, logs, values)) for role, values in zip(ROLES, losses)}
 
-    made = [Size(N=of.N, model=of.model, before=before(log)) for of, log in zip(known, logs)]
-    made += [Size(N=math.exp(at), model=None, before=before(at)) for at in between]
+    made = [SizeShown(N=of.N, model=of.model, before=before(log)) for of, log in zip(known, logs)]
+    made += [SizeShown(N=math.exp(at), model=None, before=before(at)) for at in between]
     return sorted(made, key=lambda size: size["N"])
 
 
@@ -180,7 +180,7 @@ def _of_target(evidence: Evidence, fits: Fits, role: str, N: float, D: float) ->
 
 
 def _answers(
-    of_target: Callable[[str, float, float], Fit | LawAverage], tolerances: list[float], size: Size, length: Length
+    of_target: Callable[[str, float, float], Fit | LawAverage], tolerances: list[float], size: SizeShown, length: Length
 ) -> dict[str, list[list[float | None]]]:
     """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
     general, domain = (of_target(role, size["N"], length["D"]) for role in ROLES)

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ WEB = Path(__file__).parent / "web"
 
 
 def page(
-    template: str, place: tuple[Path, str], headline: str, summary: str, explorer: dict[str, Any] | None = None,
+    template: str, place: tuple[Path, str], headline: str, summary: str, explorer: Mapping[str, object] | None = None,
     several: bool = False, /, **content: Any,
 ) -> str:  # fmt: skip
     """The whole file: a template of templates/ that sets `head` and `body`, filled with plain text, tables and figures.

@@ -16,7 +16,7 @@ import wandb
 
 from pipeline.question.schema import TrackingConfig
 from pipeline.show.tracking.mirror import reason, warn
-from pipeline.show.tracking.runs import Attempt, WandbCopy, mode_of, settings
+from pipeline.show.tracking.runs import CopiedAttempt, WandbCopy, mode_of, settings
 from pipeline.study.folder import Study
 from training.run import Exit
 
@@ -47,9 +47,9 @@ def main() -> None:
 
 def _follow(study: Study, tracking: TrackingConfig) -> None:
     copy = WandbCopy(study, tracking, mode_of(tracking))
-    begun: queue.Queue[Attempt | None] = queue.Queue()
+    begun: queue.Queue[CopiedAttempt | None] = queue.Queue()
     threading.Thread(target=_listen, args=(begun,), daemon=True).start()
-    current: list[Attempt] = []
+    current: list[CopiedAttempt] = []
     while True:
         try:
             started = begun.get(timeout=tracking.every)
@@ -63,9 +63,9 @@ def _follow(study: Study, tracking: TrackingConfig) -> None:
         current = [started]
 
 
-def _listen(begun: queue.Queue[Attempt | None]) -> None:
+def _listen(begun: queue.Queue[CopiedAttempt | None]) -> None:
     for line in sys.stdin:
-        begun.put(Attempt(**json.loads(line)))
+        begun.put(CopiedAttempt(**json.loads(line)))
     begun.put(None)
 
 

@@ -47,7 +47,7 @@ class TrackedRun:
         write_whole(self._marker, json.dumps({"rows": len(self._logged), "mode": self._mode}) + "\n")
 
 
-class Attempt(NamedTuple):
+class CopiedAttempt(NamedTuple):
     """An attempt at a run: names of the run, its role and model, and the attempt's number."""
 
     run: str
@@ -66,7 +66,7 @@ class WandbCopy:
         self._open: dict[str, TrackedRun] = {}
         self._given_up: set[tuple[str, int]] = set()
 
-    def sync(self, chosen: Iterable[Attempt], *, over: bool) -> tuple[int, int]:
+    def sync(self, chosen: Iterable[CopiedAttempt], *, over: bool) -> tuple[int, int]:
         """Log what wandb lacks of attempts; safe to repeat.
 
         What cannot be copied is a line on stderr, and the copy stays without a marker. Returns how many copies were
@@ -81,7 +81,7 @@ class WandbCopy:
                 warn(f"{attempt.run}: {reason(error)}")
         return completed, len(self._given_up) - given_up
 
-    def _sync(self, attempt: Attempt, over: bool) -> bool:
+    def _sync(self, attempt: CopiedAttempt, over: bool) -> bool:
         folder = self._study.runs / attempt.run
         records = {record["attempt"]: record for record in attempts(folder)}
         record = records[attempt.number]
@@ -103,7 +103,7 @@ class WandbCopy:
             self._open.pop(identity).end(code, summary)
         return over
 
-    def _begin(self, attempt: Attempt, record: AttemptRecord, identity: str) -> TrackedRun:
+    def _begin(self, attempt: CopiedAttempt, record: AttemptRecord, identity: str) -> TrackedRun:
         path = self._study.runs / attempt.run / "spec.yaml"
         spec = yaml.safe_load(path.read_text()) if path.exists() else {}
         config = {"run": attempt.run, "role": attempt.role, "spec": spec, "attempt": record}
@@ -182,8 +182,7 @@ def settings(tracking: TrackingConfig) -> Any:
     # The attempt's record has revision and host; the working folder, its diff and the user's name are private.
     private = ("disable_git", "disable_code", "x_disable_meta", "x_disable_machine_info", "x_disable_stats")
     # Each shorter than tracking.wait, after which this process is ended.
-    waits: dict[str, Any] = {"init_timeout": tracking.wait / 3, "finish_timeout": tracking.wait / 2}
     return wandb.Settings(
-        silent=True, console="off", **dict.fromkeys(private, True), x_save_requirements=False, **waits,
-        finish_timeout_raises=True,
+        silent=True, console="off", **dict.fromkeys(private, True), x_save_requirements=False,
+        init_timeout=tracking.wait / 3, finish_timeout=tracking.wait / 2, finish_timeout_raises=True,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from pipeline.plan.runs import by_domain
 from pipeline.question.schema import Question
 from pipeline.show.tracking.answer import track
 from pipeline.show.tracking.mirror import environment, reason, warn
-from pipeline.show.tracking.runs import Attempt, WandbCopy, attempt_identity, local_folders, marker, mode_of
+from pipeline.show.tracking.runs import CopiedAttempt, WandbCopy, attempt_identity, local_folders, marker, mode_of
 from pipeline.study.folder import Study, refuse_read_only, study_of
 from training.attempt import attempts, is_live
 from training.run import Exit
@@ -31,7 +31,7 @@ def sync(study: Study, question: Question, console: Console) -> Exit:
     with console.status(f"reading {len(plan)} runs") as shown:
         for number, run in enumerate(plan, start=1):
             ended = [
-                Attempt(run.name, run.role, run.model, record["attempt"])
+                CopiedAttempt(run.name, run.role, run.model, record["attempt"])
                 for record in attempts(study.runs / run.name)
                 if not marker(study, attempt_identity(study, run.name, record)).exists()
                 and not is_live(study.runs / run.name, record, question.launcher.stale_after)

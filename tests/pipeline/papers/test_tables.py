@@ -23,7 +23,7 @@ from pipeline.papers.dcpt.points import DomainPoints, mean_scores, read_domain_p
 from pipeline.papers.figures import figures
 from pipeline.papers.make import make_tables, tables_of
 from pipeline.papers.show import Result, markdown, tables_page
-from pipeline.papers.table import PaperStudy, Table, paper_numbers
+from pipeline.papers.table import PaperStudy, PaperTable, paper_numbers
 from pipeline.papers.verdict import HOLDS, IN_ORDER, UNKNOWN
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import Study, StudyError
@@ -261,7 +261,7 @@ def test_scores_of_a_constant_prediction() -> None:
 def test_every_table_is_there_with_its_verdict_and_a_button(tmp_path: Path) -> None:
     rows = [(form, "G", "r2", 0.98, ours) for form, ours in (("L1", 0.97), (HOSTILE, float("nan")))]
     cells = pd.DataFrame(rows, columns=["parameterization", "corpus", "metric", "paper", "ours"])
-    table = Table("Fitted", "", lambda read: cells, ("parameterization", "corpus", "metric"))
+    table = PaperTable("Fitted", "", lambda read: cells, ("parameterization", "corpus", "metric"))
     made = [
         Result("dcpt-1", table, cells, HOLDS, "1 of 1 pairs.", f"A note of {HOSTILE}."),
         Result("dcpt-8", table, cells.iloc[:0], UNKNOWN, "Not made: no points."),
