@@ -48,6 +48,8 @@ def measured_machine(context: Context, log: Callable[[str], object]) -> Machine 
     # This machine's speed says nothing of that of nodes, and its GPUs compile.
     if question.rehearsal or not (context.chooses_precision() if launcher.elsewhere or gpus() else names):
         return None
+    if not gpus():
+        log(f"measuring the speed of {', '.join(names)}, about {SECONDS:.0f} s")
     from training.devices.processor import device_name, fast_precisions  # they load torch
 
     precisions = fast_precisions() if known.precision == "auto" else [known.precision]
@@ -55,7 +57,6 @@ def measured_machine(context: Context, log: Callable[[str], object]) -> Machine 
         log(f"precision: {precisions[-1]}, by what {device_name()} has instructions for")
         return Machine(precisions[-1], {}, known.measured, device_name())
     target, together = question.model.name, workers(question) * question.parallel.processes
-    log(f"measuring the speed of {', '.join(names)}, about {SECONDS:.0f} s")
     if (busy := psutil.cpu_percent(_LOOK_SECONDS)) > BUSY:
         low = "speeds are measured too low, and times and costs too high; remeasure=true measures them again"
         chosen = "; the precision, on which losses depend, is chosen by them for good: precision=fp32 or bf16 gives it"

@@ -16,7 +16,7 @@ from training.corpora.files import file_fingerprint, path_state
 from training.corpora.locations import is_url
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.near_duplicates import RULES, Screen
-from training.corpora.reader import Bar, Log, Reader
+from training.corpora.reader import Bar, Log, Reader, announced
 from training.corpora.readers import open_reader
 from training.corpora.shards import ShardedCorpus
 from training.corpora.source import Source, TokenizerChoice
@@ -79,7 +79,8 @@ def tokenise_corpora(
                 if not locked and not unfinished.exists():
                     # Another process may write the same store.
                     unfinished = folder / f".{corpus.folder.name}.{os.getpid()}.part"
-                store = make_store(corpus.folder, unfinished, corpus.reader, *how(), workers)
+                with announced(name, "tokenising", progress, bar):
+                    store = make_store(corpus.folder, unfinished, corpus.reader, *how(), workers)
             stores[name] = store
         prepared, repeated = {}, repeated_tokens(stores)
         for name, corpus in corpora.items():
@@ -143,7 +144,7 @@ def _preparation(
     read = _identified(given, folder, progress, bar)
     sets = {name: file_fingerprint(source.validation) for name, source in given.items() if source.validation}
     with folder_to_fill(folder), locked_folder(folder) as locked:
-        tokenizer = _tokenizer_folder(choice, folder, read, progress)
+        tokenizer = _tokenizer_folder(choice, folder, read, progress, bar)
         fingerprint = tokenizer_fingerprint(tokenizer)
         separator = choice.separator or declared_separator(tokenizer)
         corpora = {}
@@ -240,7 +241,7 @@ def _pinned(reader: Reader, folder: Path) -> Source:
 
 
 def _tokenizer_folder(
-    choice: TokenizerChoice, folder: Path, read: list[tuple[Reader, str, str | None]], progress: Log
+    choice: TokenizerChoice, folder: Path, read: list[tuple[Reader, str, str | None]], progress: Log, bar: Bar | None
 ) -> Path:
     if choice.path is not None:
         # Copied, so that the prepared folder is self-contained.
@@ -259,12 +260,12 @@ def _tokenizer_folder(
         progress("tokenizer: prepared already")
         return kept
     start = time.monotonic()
-    readers = [reader for reader, _, _ in read]
-    if long := [reader.name for reader in readers if reader.bytes() >= _LONG_BYTES]:
-        progress(f"tokenizer: drawing text from {', '.join(long)}")
-    samples = [text for reader in readers for _, text in reader.sample(_SAMPLE_BYTES)]
-    train_tokenizer(samples, choice.vocabulary, kept)
+    with announced("tokenizer", "drawing text, and training on it", progress, bar):
+        samples = [text for reader, _, _ in read for _, text in reader.sample(_SAMPLE_BYTES)]
+        train_tokenizer(samples, choice.vocabulary, kept)
     size = sum(len(text.encode()) for text in samples)
+    if bar:
+        bar("tokenizer", size, 1.0)
     seconds = time.monotonic() - start
     progress(f"tokenizer: {len(load_tokenizer(kept)):,} tokens, on {size / 1e6:.1f} MB, {seconds:.0f} s")
     return kept

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +18,22 @@ _TOO_LONG = (
     "JSON; split it, or give max_characters, and it is left out"
 )
 Bar = Callable[[str, int, float | None], object]
-"""Called with a corpus' name, the bytes of text read, and the fraction of its source read, 0 to 1, or None."""
+"""Called with a name, of a corpus or "tokenizer", the bytes of text read, and the fraction read, 0 to 1, or None."""
+_QUICK_SECONDS = 2.0
+
+
+@contextlib.contextmanager
+def announced(name: str, work: str, log: Log, bar: Bar | None) -> Iterator[None]:
+    """Name work while it is done: on a bar at once, in a log where it takes longer than two seconds."""
+    timer = threading.Timer(_QUICK_SECONDS, log, [f"{name}: {work}"])
+    if bar:
+        bar(name, 0, None)
+    else:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Row(NamedTuple):

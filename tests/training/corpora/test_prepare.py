@@ -364,6 +364,7 @@ def test_progress_goes_to_a_bar_or_into_lines(prepare, many, small_chunks, monke
     calls, lines = [], []
     read = {name: many[name] for name in ("c0", "c3")}
     prepare("bar", given=read, workers=1, bar=lambda *call: calls.append(call))
+    assert calls.pop(0) == ("c0", 0, None), "begun"
     sizes, fractions = zip(*[(size, fraction) for name, size, fraction in calls if name == "c0"], strict=True)
     assert list(sizes) == sorted(sizes)
     assert list(fractions) == sorted(fractions)
@@ -408,10 +409,9 @@ def test_sources_that_cannot_be_read_are_told_at_once_and_long_ones_before(prepa
         prepare(given=gone)
     assert re.fullmatch(r"corpora\.a: /none: .*\ncorpora\.b: /none: .*", str(error.value))
     monkeypatch.setattr("training.corpora.prepare._LONG_BYTES", 1)
+    monkeypatch.setattr("training.corpora.reader._QUICK_SECONDS", 0.0)
     lines = []
     prepare(choice=TokenizerChoice(300), lines=lines)
-    assert lines[:3] == [
-        "general: fingerprint of 0.0 GB",
-        "law: fingerprint of 0.0 GB",
-        "tokenizer: drawing text from general, law",
-    ]
+    begun = ["tokenizer: drawing text, and training on it", "tokenizer: ", "general: tokenising", "general: "]
+    begun = ["general: fingerprint of 0.0 GB", "law: fingerprint of 0.0 GB", *begun, "law: tokenising", "law: "]
+    assert [line.startswith(start) for line, start in zip(lines, begun, strict=True)] == [True] * len(begun)
