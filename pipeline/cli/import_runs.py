@@ -20,7 +20,7 @@ import pandas as pd
 from omegaconf import MISSING, OmegaConf
 from rich.console import Console
 
-from pipeline.cli.points_file import UNITS, perplexity_question
+from pipeline.cli.points_file import COLUMNS, perplexity_question
 from pipeline.cli.run_logs import SAME, RunLog, join_logs, loss_keys, read_logs
 from pipeline.cli.trainers.run_facts import Facts, RunFacts, facts_of, other_rates, pieces_of, schedule_of
 from pipeline.cli.words import (
@@ -163,7 +163,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     keys = {key: corpus for key, corpus in losses.items() if key in read}
     low, high = points["loss"].min(), points["loss"].max()
     line = perplexity_question(points["loss"], settings.columns.get("loss", "loss"), keys)
-    print_line(console, line or f"loss: {low:.4g} to {high:.4g}, taken as {UNITS['loss']}")
+    print_line(console, line or f"loss: {low:.4g} to {high:.4g}, taken as {COLUMNS['loss']}")
     verb = "confirm" if all(run.role == "confirm" for run in runs) else "fit"
     line = f"{len(points):,} points of {points['run'].nunique()} runs in {study.folder}"
     print_line(console, f"{line}; next: {shlex.join(['cptlaw', verb, str(study.folder)])}")

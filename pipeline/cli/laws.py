@@ -13,6 +13,7 @@ from fitting import LAWS, Law, Parameter
 from fitting.laws.law import no_offset
 from fitting.points import ALLOWED, law_named
 from fitting.schedule import LAMBDA
+from pipeline.cli.points_file import COLUMNS
 from pipeline.cli.words import print_line
 from pipeline.question.messages import ConfigError, nearest
 from training.run import Exit
@@ -23,27 +24,6 @@ Without a name: each law, the number of its parameters, and the columns that it 
 LaTeX, its parameters with units and bounds, its columns, its source, and what its fit needs. docs/laws.md says when to
 use which.
 """
-COLUMNS = {
-    "N": "size of the model, billions of parameters",
-    "D": "tokens of the run so far, billions",
-    "r": "ratio of the validation corpus in the mixture of the run",
-    "rho": "ratio of the validation corpus in pre-training",
-    "k1": "validation loss before training, nats per token",
-    "k2": "loss decrease of the first 5,000 steps, nats per token",
-    "k3": "mean curvature of the loss over the first 11,000 steps, nats per token",
-    "r_first": "ratio of the validation corpus in the run's first mixture",
-    "s1": "S1 of the run so far: its learning rates summed",
-    "s1_first": "S1 at the end of the run's first mixture, or at the point if that is earlier",
-    "s2": "S2 of the run so far: its annealing area, by `fitting.areas`",
-    "s1_root": "S1 of (learning rate / 1e-4)^(2/3), by `fitting.areas_of_powers`",
-    "s2_square": "S2 of (learning rate / 1e-4)^2, by `fitting.areas_of_powers`",
-    "s1_pretrain": "S1 of the pre-training that came before",
-    "s2_pretrain": "S2 of the pre-training that came before",
-    "loss_before": "validation loss before the run, nats per token",
-    "x": "tokens of one domain over those that it has in the base run",
-    "mixture.<corpus>": "ratio of each corpus in the mixture; they sum to 1",
-}
-"""Column -> what it holds."""
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:

@@ -23,22 +23,28 @@ from fitting.points import mixture_columns
 from pipeline.question.messages import ConfigError, StudyError
 from training.durable import FileError, regular
 
-UNITS = {
-    "N": "billions of parameters",
-    "D": "billions of tokens",
-    "r": "ratio of the row's own corpus in the mixture, 0 to 1",
+COLUMNS = {
+    "loss": "validation loss, nats per token (bits would go unnoticed)",
+    "N": "size of the model, billions of parameters",
+    "D": "tokens of the run so far, billions of tokens",
+    "r": "ratio of the row's own corpus in the mixture of the run, 0 to 1",
     "rho": "ratio of the corpus in pre-training, 0 to 1",
-    "loss": "nats per token (bits would go unnoticed)",
-    "mixture": "ratio of the corpus in the training tokens, 0 to 1",
-    "loss_before": "nats per token, before the run",
-    "s1": "summed learning rate of the run so far",
-    "s2": "annealing area of the run so far",
-    "s1_root": "sum of (learning rate / 1e-4)^(2/3) of the run so far",
-    "s2_square": "annealing area of (learning rate / 1e-4)^2 of the run so far",
-    "s1_pretrain": "summed learning rate of pre-training",
-    "s2_pretrain": "annealing area of pre-training",
+    "k1": "validation loss before training, nats per token",
+    "k2": "loss decrease of the first 5,000 steps, nats per token",
+    "k3": "mean curvature of the loss over the first 11,000 steps, nats per token",
+    "r_first": "ratio of the corpus in the run's first mixture, 0 to 1",
+    "s1": "S1, summed learning rate of the run so far",
+    "s1_first": "S1 at the end of the run's first mixture, or at the point if that is earlier",
+    "s2": "S2, annealing area of the run so far, by `fitting.areas`",
+    "s1_root": "S1 of (learning rate / 1e-4)^(2/3), by `fitting.areas_of_powers`",
+    "s2_square": "S2 of (learning rate / 1e-4)^2, by `fitting.areas_of_powers`",
+    "s1_pretrain": "S1 of the pre-training that came before",
+    "s2_pretrain": "S2 of the pre-training that came before",
+    "loss_before": "validation loss before the run, nats per token",
+    "x": "tokens of one domain over those that it has in the base run",
+    "mixture.<corpus>": "ratio of the corpus in the training tokens, 0 to 1",
 }
-"""Column of a law -> the assumed unit of its numbers."""
+"""Column of a law -> what it holds, and its unit."""
 TEXT = ("run", "corpus", "model_name", "role", "decay")
 """Columns of a table that hold names, which stay as they are written: 001, NA, 1e3."""
 
@@ -326,7 +332,8 @@ def assumptions(
     for name in dict.fromkeys([*reads, "loss"]):
         values = np.concatenate([part[name].to_numpy(float) for part in parts.values()])
         between = f"{values.min():.4g} to {values.max():.4g}" if values.min() < values.max() else f"{values.min():.4g}"
-        lines.append(f"{name}: {between}, taken as {UNITS.get(name.split('.')[0], 'it is')}")
+        what = COLUMNS.get(re.sub(r"^mixture\..*", "mixture.<corpus>", name), "it is")
+        lines.append(f"{name}: {between}, taken as {what}")
     if "run" in points and "r" in reads:
         lines += _same_ratio(parts, columns.get("r", "r"))
     if "run" in points:

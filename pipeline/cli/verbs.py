@@ -242,7 +242,10 @@ def _study_word(word: str) -> str:
 
 def carry_out(verb: str, question: Question, console: Console) -> Exit:
     """Carry out a step, or another verb, and print what is known of the answers that it makes or confirms."""
-    code = STEPS[verb].run(context_of(question), console) if verb in STEPS else FUNCTIONS[verb](question, console)
+    if verb in STEPS:
+        code = STEPS[verb].run(context_of(question), console)
+    else:
+        code = FUNCTIONS[verb](question, console) or Exit.DONE
     if verb in _ANSWERING and code in (Exit.DONE, Exit.CRASH) and not question.dry_run:
         of_all = verb in ("train", "continue", "quickstart")
         _print_known(answered_questions(question) if of_all else [question], console)
@@ -284,12 +287,6 @@ def _is_fitted(context: Context) -> bool:
     return context.question.goal_kind.many_domains or any(fits)
 
 
-def prepare_validation(question: Question, console: Console) -> Exit:
-    """Choose validation documents by their perplexity under given models."""
-    choose_validation(question, console)
-    return Exit.DONE
-
-
 def refine(question: Question, console: Console) -> Exit:
     """Choose and train one more round, and answer again; finished confirmation runs become points for the fit."""
     context = context_of(question)
@@ -309,7 +306,7 @@ def refine(question: Question, console: Console) -> Exit:
     return Exit.DONE
 
 
-def status(question: Question, console: Console) -> Exit:
+def status(question: Question, console: Console) -> None:
     """Print a table of all runs; on a terminal it is updated while a run is in progress."""
     context = context_of(question)
 
@@ -321,36 +318,25 @@ def status(question: Question, console: Console) -> Exit:
     running, shown = read()
     if not console.is_terminal:
         console.print(shown)
-        return Exit.DONE
-    with Live(shown, console=console, auto_refresh=False) as live:
-        try:
-            while running:
-                time.sleep(1.0)
-                running, shown = read()
-                live.update(shown, refresh=True)
-        except KeyboardInterrupt:
-            pass
-    return Exit.DONE
+        return
+    with Live(shown, console=console, auto_refresh=False) as live, contextlib.suppress(KeyboardInterrupt):
+        while running:
+            time.sleep(1.0)
+            running, shown = read()
+            live.update(shown, refresh=True)
 
 
-def cancel(question: Question, console: Console) -> Exit:
+def cancel(question: Question, console: Console) -> None:
     """Cancel the study's jobs on the cluster."""
     lines = [line for launcher in LAUNCHERS.values() for line in launcher.cancel(context_of(question))]
     for line in lines:
         console.print(line, highlight=False, markup=False)
     console.print("running jobs save their state first; cptlaw train continues" if lines else "no job runs or waits")
-    return Exit.DONE
 
 
-def evaluate(question: Question, console: Console) -> Exit:
+def evaluate(question: Question, console: Console) -> None:
     """Down-stream tasks of the kept checkpoints."""
     console.print(task_table(evaluate_tasks(study_of(question), question, console)))
-    return Exit.DONE
-
-
-def track_sync(question: Question, console: Console) -> Exit:
-    """Bring wandb's copy of a study up to its files."""
-    return sync(study_of(question), question, console)
 
 
 def quickstart(question: Question, console: Console) -> Exit:
@@ -359,15 +345,15 @@ def quickstart(question: Question, console: Console) -> Exit:
     return go_on(question, console)
 
 
-FUNCTIONS: dict[str, Callable[[Question, Console], Exit]] = {
-    "prepare validation": prepare_validation,
+FUNCTIONS: dict[str, Callable[[Question, Console], Exit | None]] = {
+    "prepare validation": choose_validation,
     "continue": go_on,
     "refine": refine,
     "status": status,
     "cancel": cancel,
     "tables": tables,
     "evaluate": evaluate,
-    "track sync": track_sync,
+    "track sync": sync,
     "quickstart": quickstart,
 }
-"""Verb -> its function."""
+"""Verb -> its function, of whose end None is DONE."""

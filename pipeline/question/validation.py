@@ -9,8 +9,7 @@ import numpy as np
 
 from pipeline.question.design import design_problems, is_active
 from pipeline.question.messages import ConfigError
-from pipeline.question.phase_problems import phase_problems
-from pipeline.question.phases import branch_phase, pieces, replicated
+from pipeline.question.phases import branch_phase, phase_problems, pieces, replicated
 from pipeline.question.presets import kinds, ladder_names, law_problems, models
 from pipeline.question.schema import GOAL_KINDS, CorporaConfig, ModelConfig, PhaseConfig, Question
 from pipeline.question.schema.execution import LauncherConfig

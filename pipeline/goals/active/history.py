@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitting.design.design import WIDEST
+from pipeline.question.design import candidate_peaks
+from pipeline.question.schema import Question
 from pipeline.study.artifacts import Number, Ratio, Steps
 from pipeline.study.folder import Study, StudyError
 from pipeline.study.number_format import cost_in
@@ -170,3 +172,24 @@ def write_rounds(study: Study, rounds: Sequence[DesignRound]) -> None:
     path = history_file(study)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, as_counted_lines({"schema": SCHEMA, **dataclasses.asdict(one)} for one in rounds))
+
+
+def is_enough(question: Question, last: DesignRound, one: DesignRound, runs: Sequence[ChosenRun]) -> bool:
+    """Whether an answer within design.tolerance, that of the round `one`, is enough to choose no further `runs`.
+
+    The round before was as narrow and near, since the first narrow interval may be so by chance: not one that cptlaw
+    refine asked for, which has no answer of fits, only the posterior's, which is narrower. Or runs of the target's
+    model and length enclose the interval, since only extrapolated ones were wrong.
+    """
+    if one.answer is None or one.half_width is None:
+        return False
+    if last.answer is not None and last.half_width is not None and not (last.more or last.unsettled):
+        is_as_before = last.half_width <= one.tolerance and abs(last.answer - one.answer) <= one.tolerance
+        if is_as_before:
+            return True
+    if question.goal_kind.design_question != "trade_off" or len(candidate_peaks(question)) > 1:
+        return False
+    target = question.model.name, question.target.steps
+    ratios = [run.domain_ratio for run in runs if (run.model, run.steps) == target]
+    low, high = max(one.answer - one.half_width, 0.0), min(one.answer + one.half_width, 1.0)
+    return bool(ratios) and min(ratios) <= low and high <= max(ratios)

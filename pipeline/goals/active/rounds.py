@@ -43,10 +43,10 @@ from pipeline.goals.active.history import (
     TOLERANCE,
     ChosenRun,
     DesignRound,
+    is_enough,
     read_rounds,
     write_rounds,
 )
-from pipeline.goals.active.stopping import agrees, encloses
 from pipeline.plan.processes import workers
 from pipeline.plan.runs import by_domain, planned_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
@@ -307,7 +307,7 @@ def _round(
         ratio, half_width, settled = answer or (proposal.answer, proposal.before, False)
         added = dataclasses.replace(added, answer=ratio, half_width=half_width, unsettled=not settled)
         narrow = certain and settled and half_width <= added.tolerance
-        if narrow and (agrees(chosen.rounds[-1], added) or encloses(context.question, chosen.chosen, added)):
+        if narrow and is_enough(question, chosen.rounds[-1], added, chosen.chosen):
             return dataclasses.replace(added, stop=TOLERANCE)
     if not len(affordable):
         return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)

@@ -13,17 +13,18 @@ from pipeline.question.schema import Question
 from pipeline.show.tracking.answer import track
 from pipeline.show.tracking.mirror import environment, reason, warn
 from pipeline.show.tracking.runs import CopiedAttempt, WandbCopy, attempt_identity, local_folders, marker, mode_of
-from pipeline.study.folder import Study, refuse_read_only, study_of
+from pipeline.study.folder import refuse_read_only, study_of
 from training.attempt import attempts, is_live
 from training.run import Exit
 
 
-def sync(study: Study, question: Question, console: Console) -> Exit:
+def sync(question: Question, console: Console) -> Exit:
     """Copy to wandb, offline, what it lacks of a study, and upload what is not uploaded yet; CRASH where that fails.
 
     Safe to repeat: complete copies stay. Without the study's folder wandb/ everything is copied again. Uploads
     wherever a key is known and WANDB_MODE allows it, whatever tracking.mode the runs were recorded with.
     """
+    study = study_of(question)
     refuse_read_only(study)  # wandb tries each run for seconds.
     os.environ.update(environment(study))
     tracking, plan = question.tracking, study.read_plan()

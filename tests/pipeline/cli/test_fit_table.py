@@ -93,8 +93,8 @@ def test_a_csv_is_fitted_compared_and_written(file: Path, tmp_path: Path, points
     low, high = fit.intervals()["alpha"]
     for part in (
         "any.csv: 135 rows; N is params_b, D is tokens_b, loss is val_loss, run is name",
-        "N: 0.5 to 4, taken as billions of parameters",
-        "taken as nats per token (bits would go unnoticed)",
+        "N: 0.5 to 4, taken as size of the model, billions of parameters",
+        "taken as validation loss, nats per token (bits would go unnoticed)",
         "run: 27 runs",
         "corpus: no such column",
         "chinchilla: R2 0.",
@@ -329,8 +329,8 @@ def test_the_areas_of_a_schedule_come_from_its_learning_rates(curve: Path, capsy
     assert lines[0] == f"{curve}: 30 rows; s1, s2: from lr of each run, in a line between its rows"
     rates = np.interp(np.arange(1, 3001), *pd.read_csv(curve)[["step", "lr"]].to_numpy().T)
     s1, s2 = fitting.areas(rates, before=rates[0])
-    assert f"  s1: {s1[99]:.4g} to {s1[-1]:.4g}, taken as summed learning rate of the run so far" in lines
-    assert f" to {s2[-1]:.4g}, taken as annealing area of the run so far" in "\n".join(lines)
+    assert f"  s1: {s1[99]:.4g} to {s1[-1]:.4g}, taken as S1, summed learning rate of the run so far" in lines
+    assert f" to {s2[-1]:.4g}, taken as S2, annealing area of the run so far" in "\n".join(lines)
     (line,) = printed(capsys, 2, f"points={curve}", "law=chinchilla", "columns={D: tokens / 1e9}")
     assert line.startswith("missing column: N; the table has ")
     assert line.endswith(

@@ -375,7 +375,7 @@ def test_perplexities_are_asked_about(tmp_path: Path, capsys) -> None:
     output = capsys.readouterr().out
     assert "perplexities?" not in output
     low, high = rows["loss"].min(), rows["loss"].max()
-    assert f"loss: {low:.4g} to {high:.4g}, taken as nats per token" in output
+    assert f"loss: {low:.4g} to {high:.4g}, taken as validation loss, nats per token" in output
     assert sorted(points["loss"]) == pytest.approx(sorted(rows["loss"]))
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from fitting import LAWS
-from pipeline.cli.laws import COLUMNS
 from pipeline.cli.main import run
+from pipeline.cli.points_file import COLUMNS
 
 
 def printed(capsys, *words: str) -> str:

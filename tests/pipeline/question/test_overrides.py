@@ -194,7 +194,9 @@ def test_a_law_or_split_of_a_table_is_a_name(tmp_path: Path, capsys: pytest.Capt
         ["predict", "tokens=1e9", "law=???"],
     ):
         assert run([verb, f"points={table}", *words]) == 2
-        assert repr(words[-1].partition("=")[2]) in capsys.readouterr().err
+        key, _, value = words[-1].partition("=")
+        reason = "Interpolation key 'no.such' not found" if "no" in value else f"has no value; give {key}[0]=..."
+        assert f"{key}[0]: {reason}" in capsys.readouterr().err
 
 
 TOO_SMALL = {
