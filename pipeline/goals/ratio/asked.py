@@ -114,9 +114,9 @@ def _horizon_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str
         return
     laws = laws_that_count(question.law, steps / longest)
     width = half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else kind_of(*laws))[0]
-    line = f"horizon: that run has {steps / longest:.3g} times the steps of the {run}, where 90% intervals of a loss "
-    line += f"are some {float(width):.1%} to either side by "
-    yield line + (f"the average of {len(laws)} laws, more where they disagree" if laws[1:] else laws[0])
+    line = f"horizon: that run has {steps / longest:.3g} times the steps of the {run}, where the 90% interval "
+    line += f"of a predicted loss is some {float(width):.1%} to either side"
+    yield line + ", more where the laws disagree" * (len(laws) > 1)
 
 
 def short_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
@@ -154,14 +154,14 @@ def _warm_up(question: Question, steps: int) -> int:
 
 
 def size_lines(question: Question, runs: Sequence[PlannedRun]) -> Iterator[str]:
-    """That runs of one size leave the size terms of a law to its prior, a line; none where there are more sizes."""
+    """That runs of one size leave the size terms of a law to its prior, in words, a line; none of more sizes."""
     chosen = {model.name for model in models(question)[0]} if is_active(question) else set()
     chosen |= {question.model.name} if chosen and question.design.target_size else set()
     sizes = chosen or {run.model for run in runs if run.role == "fit"}
-    if len(sizes) == 1 and (laws := [name for name in question.law if "N" in LAWS[name].columns]):
+    if len(sizes) == 1 and any("N" in LAWS[name].columns for name in question.law):
         (size,), model = sizes, question.model.name
-        of = "for that size alone" if size == model else f"about {model}, another size, by no more than that prior"
-        line = f"all runs for the fit are of one size, {size}: the prior decides the size terms of {', '.join(laws)}"
+        of = "for that size alone" if size == model else f"for {model}, another size, only as far as that is right"
+        line = f"all runs for the fit are of one size, {size}: what size does to a loss is assumed, not measured"
         yield f"{line}, and the answer holds {of}; ladder=[...] takes more sizes"
 
 

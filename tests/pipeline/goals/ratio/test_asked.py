@@ -16,8 +16,8 @@ FOLLOWED = (
     " that run, by tokens, beside the pre-training of qwen2-0.7m; no other run confirms it, cptlaw follow reads its "
     "own log (large.confirm=true: such runs do)"
 )
-WIDE = ", where 90% intervals of a loss are some"
-AVERAGED = " to either side by the average of 4 laws, more where they disagree"
+WIDE = ", where the 90% interval of a predicted loss is some"
+AVERAGED = " to either side, more where the laws disagree"
 BESIDE = " that run, by tokens, beside the pre-training of qwen2-0.7m; to confirm it, "
 
 
@@ -60,11 +60,10 @@ def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], 
     assert lines[1] == f"the runs for the fit cost {cost}"
     assert lines[2] == f"all together {together} times that run"
     run = "longest run for the fit" if question.mixture.domain_ratio else "longest run that may be chosen for the fit"
-    four = f"{WIDE} 3.3%{AVERAGED.replace('4', '2')}"
-    width = {"2": f"{WIDE} 1.2%{AVERAGED}", "4": four, "10": f"{WIDE} 15.7% to either side by transfer-replay"}
+    width = {"2": f"{WIDE} 1.2%{AVERAGED}", "4": f"{WIDE} 3.3%{AVERAGED}", "10": f"{WIDE} 15.7% to either side"}
     assert lines[3] == _horizon(horizon, run) + width.get(horizon, "")
     alone = asked_lines(estimate(read_question([*WORDS, *words, "law=dcpt"])), [])
-    assert horizon != "10" or alone[3].endswith(f"{WIDE} 15.7% to either side by dcpt")
+    assert horizon != "10" or alone[3].endswith(f"{WIDE} 15.7% to either side")
 
 
 def test_what_variants_add_is_beside_the_runs_for_the_fit_and_in_the_sum() -> None:

@@ -13,8 +13,8 @@ from pipeline.goals.ratio.asked import size_lines
 from pipeline.goals.registry import read_question
 
 GRID = ["experiment=own", "mixture=ratios", "law=[dcpt,transfer-anchored]", "model=qwen2-0.3m"]
-TARGET = "one size, qwen2-0.3m: the prior decides the size terms of dcpt, and the answer holds for that size alone"
-OTHER = "one size, qwen2-0.05m: the prior decides the size terms of dcpt, and the answer holds about qwen2-0.3m, an"
+TARGET = "one size, qwen2-0.3m: what size does to a loss is assumed, not measured, and the answer holds for that size"
+OTHER = "one size, qwen2-0.05m: what size does to a loss is assumed, not measured, and the answer holds for qwen2-0.3m"
 
 
 @pytest.mark.parametrize(
