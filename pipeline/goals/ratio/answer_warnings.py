@@ -242,13 +242,12 @@ def unfollowed(context: Context, laws: AnsweringLaws) -> Iterator[str]:
         for split in rows["by"].unique() if answering else ():
             missing, spread = worse_than_mean(rows, split)
             if {*answering} <= missing.keys():
-                error = error_percent(min(missing[law] for law in answering))
+                errors = ", ".join(f"{law} (error {error_percent(missing[law])})" for law in answering)
                 better = [law for law in rows["law"].unique() if law not in missing]
                 other = f", like {better[0]}" if better else ""
                 yield (
-                    f"the losses on {corpus} {UNFOLLOWED} {', '.join(answering)}: those held out ({PREDICTED[split]}) "
-                    f"are missed by {error}, and differ from their mean by {error_percent(spread)}; give cptlaw fit "
-                    f"other laws{other} (docs/choosing.md)"
+                    f"the losses on {corpus} {UNFOLLOWED} {errors} on {PREDICTED[split]}: they differ from their mean "
+                    f"by {error_percent(spread)}; give cptlaw fit other laws{other} (docs/choosing.md)"
                 )
 
 
@@ -291,15 +290,13 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
         if 0 < off["run"].nunique() <= max(1, rows["run"].nunique() // 5):
             for run, of_run in off.groupby("run"):
                 worst = of_run.iloc[int(of_run["error"].abs().argmax())]
-                far = (
-                    f"{np.expm1(worst['error']):+.1%} from what {law} fits, most losses there within {usual:.1%} of it"
-                )
+                far = f"{np.expm1(worst['error']):+.1%} from what {law} fits, most within {usual:.1%} of {law}"
                 why = "a spike?" if worst["jump"] > least else f"{law} does not follow the curve of this run."
                 if worst["r"] == 0:
                     why = f"the run reads no {corpus}, and {law} does not follow such a loss."
                 yield (
-                    f"{run}: {why} Its loss on {corpus} at step {worst['step']}, {worst['loss']:.4f}, is {far}; its "
-                    "points count in the fit, whose Huber loss limits their weight: leave the run as it is"
+                    f"{run}: {why} Its loss on {corpus} at step {worst['step']}, {worst['loss']:.4f}, is {far}; the "
+                    "fit limits the weight of such points: leave the run as it is"
                 )
 
 
