@@ -3,6 +3,7 @@
 import difflib
 import functools
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_args, get_type_hints
@@ -19,10 +20,14 @@ class Allowed:
     at_most: float = math.inf
     below: float = math.inf
     choices: tuple[str, ...] = ()
+    pattern: str = ""
+    """Regular expression of a whole text."""
 
     def __contains__(self, value: Any) -> bool:
         if self.choices:
             return value in self.choices
+        if self.pattern:
+            return isinstance(value, str) and re.fullmatch(self.pattern, value) is not None
         return self.at_least <= value <= self.at_most and self.above < value < self.below
 
     def problem(self, value: Any) -> str:
@@ -70,6 +75,8 @@ PositiveRatio = Annotated[float, up_to(1)]
 RatioBelowOne = Annotated[float, Allowed("0 or more, below 1", at_least=0, below=1)]
 OpenRatio = Annotated[float, Allowed("above 0, below 1", above=0, below=1)]
 LearningRate = Annotated[float, between(0, 10)]
+NAME = Allowed("letters, digits, '_', '.' and '-', not first", pattern=r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+Name = Annotated[str, NAME]
 RopeTheta = Annotated[float, between(1, 10**12)]
 
 

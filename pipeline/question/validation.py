@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -17,7 +16,7 @@ from pipeline.question.slurm_options import slurm_problems
 from pipeline.question.variants import variant_questions
 from training.devices.group import parallel_problem
 from training.evaluation_steps import evaluation_steps
-from training.keys import MOST_STEPS, key_problems
+from training.keys import MOST_STEPS, NAME, key_problems
 from training.parameters import DENSE_PEAKS, peak_flops
 from training.schedule import learning_rates
 
@@ -64,7 +63,6 @@ def _own_problems(question: Question, goal_problems: Check) -> Iterator[str]:
     yield from law_problems(question.law)
     yield from _corpus_problems(question.corpora)
     yield from _dense_problems(question)
-    yield from _name_problems("name", question.name)
     yield from _goal_problems(question)
     yield from goal_problems(question)
     yield from design_problems(question)
@@ -93,12 +91,6 @@ def _goal_problems(question: Question) -> Iterator[str]:
     if goal.change_at and "transfer-two-mixtures" not in question.law:
         laws = ",".join([*question.law, "transfer-two-mixtures"])
         yield f"goal.change_at: {goal.change_at} needs the law transfer-two-mixtures; allowed: law=[{laws}]"
-
-
-def _name_problems(key: str, *names: str) -> Iterator[str]:
-    for name in names:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-            yield f"{key}: {name!r}; allowed: letters, digits, '_', '.' and '-', not first"
 
 
 def _mixture_problems(question: Question) -> Iterator[str]:
@@ -207,7 +199,6 @@ def _packing_problems(question: Question) -> Iterator[str]:
 
 def _model_problems(question: Question) -> Iterator[str]:
     model, kind = question.model, question.objective.kind
-    yield from _name_problems("model.name", model.name)
     if model.path is None and not (model.hidden_size and model.num_hidden_layers and model.intermediate_size):
         yield f"model.path: has no value, nor has {model.name} a shape; give model.path=... (a Hugging Face directory)"
     if question.general_from and not model.path:
@@ -268,7 +259,7 @@ def _corpus_problems(corpora: CorporaConfig) -> Iterator[str]:
         yield f"corpora.domains: {corpora.domains}; allowed: each domain once"
     if corpora.domains and corpora.domain not in corpora.domains:
         yield f"corpora.domain: {corpora.domain!r}; allowed: one of corpora.domains, {', '.join(corpora.domains)}"
-    yield from _name_problems("corpora.sources", *corpora.sources)
+    yield from (f"corpora.sources: {NAME.problem(name)}" for name in corpora.sources if name not in NAME)
 
 
 def _dense_problems(question: Question) -> Iterator[str]:

@@ -12,8 +12,9 @@ from pipeline.plan.memory import node_memory
 from pipeline.plan.processes import process_memory
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
-from pipeline.question.slurm_options import driver_options, prepare_options, slurm_problems, train_options
+from pipeline.question.slurm_options import driver_options, prepare_options, train_options
 from pipeline.study.context import context_of
+from training.keys import key_problems
 
 MISTAKES = {
     "partition='a b'": "allowed: a name",
@@ -48,7 +49,7 @@ def test_mistakes_are_one_line_each(mistakes: dict[str, str]) -> None:
 def test_a_setup_entry_is_one_line() -> None:
     question = read_question(["launcher=slurm"])
     question.launcher.slurm.setup = ["module load x\nrm -r y"]
-    (line,) = slurm_problems(question)
+    (line,) = key_problems(question.launcher, "launcher.")
     assert line.startswith("launcher.slurm.setup: 'module load x\\nrm -r y'; allowed: one shell line")
 
 

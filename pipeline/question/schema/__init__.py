@@ -26,7 +26,7 @@ from pipeline.question.schema.training import (
     TargetConfig,
 )
 from training.corpora.source import ValidationChoice
-from training.keys import PositiveRatio, Seed, Size, Steps, Tokens, between, one_of
+from training.keys import Name, PositiveRatio, Seed, Size, Steps, Tokens, between, one_of
 from training.spec import Objective, Optimizer, Parallel
 
 ROLES = ("pretrain", "fit", "confirm")
@@ -35,7 +35,7 @@ ROLES = ("pretrain", "fit", "confirm")
 
 @dataclass
 class Question:
-    name: str = "study"
+    name: Name = "study"
     """Name of the study, a folder in `studies`."""
     studies: str = "studies"
     """Folder that holds the studies."""

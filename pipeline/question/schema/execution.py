@@ -4,35 +4,44 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from training.keys import Count, Repeats, Seconds, Size, Step, between, one_of, up_to
+from training.keys import Allowed, Count, Repeats, Seconds, Size, Step, between, one_of, up_to
 
 GPU_OPTION = r"--gpus(-per-\w+)?=(?!(.*:)?0$)|--gres=.*\bgpu|--tres-per-\w+=.*\bgpu"
 """Options of sbatch that ask for GPUs."""
 MEMORY_OPTION = r"--mem(-per-(cpu|gpu))?="
 """Options of sbatch that ask for memory; of two kinds it takes neither."""
+_WORD = r"[A-Za-z0-9_.,:@%+/=*&|()!\[\]-]+"
+_PLAIN = "without spaces, quotes and '$'"
+Word = Annotated[str, Allowed(f"a name, {_PLAIN}", pattern=_WORD)]
+GPUs = Allowed(
+    "a number of GPUs per node like 8, with their type like h100:8", pattern=r"([A-Za-z0-9_.-]+:)?[0-9]{1,4}"
+)
+MEMORY = Allowed("a number and K, M, G or T, like 64G, or auto, or null", pattern=r"\d+[KMGT]?|auto")
+TIME = Allowed("minutes, or like 4:00:00 or 2-00:00:00", pattern=r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
+Option = Annotated[str, Allowed(f"--option or --option=value, {_PLAIN}", pattern=rf"--[a-z][a-z0-9-]*(={_WORD})?")]
 
 
 @dataclass
 class SlurmConfig:
-    partition: str | None = None
+    partition: Word | None = None
     """Partition; null, here and below: the cluster's default."""
-    account: str | None = None
+    account: Word | None = None
     """Account that is charged."""
-    qos: str | None = None
+    qos: Word | None = None
     """Quality of service."""
-    constraint: str | None = None
+    constraint: Word | None = None
     """Features that a node must have, like h100."""
     nodes: Annotated[int, between(1, 100_000)] = 1
     """Nodes per run; parallel.processes are distributed over them evenly."""
-    gpus: str | None = None
+    gpus: Annotated[str, GPUs] | None = None
     """GPUs per node, a number like 8, or with their type like h100:8; null: none; 0: none, also for several processes
     a run, which train on CPUs then."""
     cpus: Annotated[int, between(1, 10_000)] | None = None
     """Cores per process; null: 8 where GPUs are asked for, which runs of one device share, else launcher.threads."""
-    mem: str | None = "auto"
+    mem: Annotated[str, MEMORY] | None = "auto"
     """Memory per node of jobs that train or tokenise, like 64G; auto: what the runs of a job take by the formula of
     plan and 1 GB a process (with GPUs 16 bytes a parameter and 8 GB), where it is known; of other jobs 4G."""
-    time: str | None = "4:00:00"
+    time: Annotated[str, TIME] | None = "4:00:00"
     """Time limit of a job, as 30 (minutes), 4:00:00 or 2-00:00:00. A longer run continues in the next job."""
     limit: Size = 0
     """Upper limit of tasks of an array that run at once; 0: none."""
@@ -40,15 +49,15 @@ class SlurmConfig:
     """Tasks of the array by which cptlaw prepare tokenises, with `cpus` cores each; 0: it tokenises where it runs."""
     signal: Annotated[int, between(1, 65_535)] = 120
     """Seconds before the time limit at which a run is asked to save."""
-    setup: list[str] = field(default_factory=list)
+    setup: list[Annotated[str, Allowed("one shell line an entry", pattern=r"[^\n\0]*")]] = field(default_factory=list)
     """Shell lines before the run, like module load cuda, or . venv/bin/activate."""
     python: str | None = None
     """Command that starts Python in a job, like apptainer exec --nv image.sif python; null: this Python."""
     srun: list[str] = field(default_factory=list)
     """Options of srun, like --mpi=pmix, --cpu-bind=cores or --container-image=nvcr.io#nvidia/pytorch:25.01-py3."""
-    extra: list[str] = field(default_factory=list)
+    extra: list[Option] = field(default_factory=list)
     """Further options of sbatch, like --exclusive."""
-    driver: list[str] = field(default_factory=list)
+    driver: list[Option] = field(default_factory=list)
     """Options of sbatch for the small jobs that fit, recommend and report, after partition, account and qos."""
     patience: Seconds = 60.0
     """Seconds after which a Slurm command that does not answer is given up."""

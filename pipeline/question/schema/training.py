@@ -9,6 +9,7 @@ from training.corpora.source import Source, TokenizerChoice
 from training.evaluation_steps import EvaluationPolicy
 from training.keys import (
     LearningRate,
+    Name,
     OpenRatio,
     PositiveRatio,
     Ratio,
@@ -47,7 +48,7 @@ class CorporaConfig:
 
 @dataclass
 class ModelConfig:
-    name: str = MISSING
+    name: Name = MISSING
     """Name in run folders and tables."""
     path: str | None = None
     """A Hugging Face directory, or a hub name like Qwen/Qwen2.5-0.5B; the shape then comes from its config.json."""
