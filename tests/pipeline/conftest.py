@@ -14,7 +14,7 @@ from pipeline.study.folder import Study
 from tests.processes import Forked
 
 PROCESS_SPEED = machine._process_speed
-POSITIONS = {"_TOLERANCES": 5, "_SIZES": 2, "_LENGTHS": 2}
+POSITIONS = {"_TOLERANCES": 2, "_SIZES": 2, "_LENGTHS": 0}
 """Counts of the sliders of a report, whose answers take most of its time; those of `whole_page` are users'."""
 
 
