@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pipeline.done import is_refitted
 from pipeline.goals.ratio.answer_warnings import UNFOLLOWED, beyond_runs, is_flat
 from pipeline.goals.ratio.answering_laws import one_ratio, ratio_of_run
-from pipeline.goals.ratio.confirm import CONFIRMED, NEAR, NEARBY, NOT_CONFIRMED
+from pipeline.goals.ratio.confirm import NEAR
+from pipeline.goals.ratio.outcomes import CONFIRMED, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of
 from pipeline.question.schema import Question

@@ -335,7 +335,7 @@ class Outcome:
     places: list[MeasuredPlace]
     """In the order of their domain ratio, or of their size for goal=compute."""
     verdict: str
-    """One of the constants of `pipeline.goals.ratio.confirm`."""
+    """One of the constants of `pipeline.goals.ratio.outcomes`."""
     sentence: str
     tolerance: Number | None = None
     loss_increase: Interval | None = None

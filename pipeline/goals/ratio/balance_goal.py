@@ -9,8 +9,8 @@ from fitting.answers.answer import beyond, estimate
 from fitting.answers.grid_minimum import parabola_minima
 from fitting.answers.trade_off import GRID
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, at_best_peak
-from pipeline.goals.ratio.confirm import balance_weights, minimum_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
+from pipeline.goals.ratio.outcomes import NO_RUNS, Others, Rows, balance_weights, minimum_outcome
 from pipeline.goals.ratio.turning_goal import Facts, best_length_and_start, turning_facts
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
@@ -34,8 +34,8 @@ class BalanceGoal(LawGoal):
         (turning, lines), (best, more) = turning_facts(laws, answer), best_length_and_start(laws, answer)
         return {**turning, **best}, [*lines, *more]
 
-    def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
-        interval, weights = (recommendation.low, recommendation.high), balance_weights(question)
+    def outcome(self, question: Question, answer: Recommendation, rows: Rows, others: Others = NO_RUNS) -> Outcome:
+        interval, weights = (answer.low, answer.high), balance_weights(question)
         return minimum_outcome(question, _summed(rows, weights), "domain_ratio", interval, _name(weights))
 
     def constraint(self, question: Question) -> str:

@@ -10,12 +10,13 @@ from fitting import compute_optimal
 from fitting.answers.compute_optimal import LEAST_FLOPS
 from fitting.schedule import FORWARD
 from pipeline.goals.ratio.answering_laws import TESTED, AnsweringLaws, Solution, ratio_of_run
-from pipeline.goals.ratio.confirm import Place, minimum_outcome
+from pipeline.goals.ratio.confirm import Place
 from pipeline.goals.ratio.law_goal import LawGoal
+from pipeline.goals.ratio.outcomes import NO_RUNS, Others, Rows, minimum_outcome
 from pipeline.question.messages import ConfigError, finite_above, shown
 from pipeline.question.presets import ladder_names, models
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, Outcome, Recommendation
+from pipeline.study.artifacts import ModelCandidate, Outcome, Recommendation
 from pipeline.study.target import Target, find_target
 from training.keys import MOST_STEPS
 
@@ -81,8 +82,8 @@ class ComputeGoal(LawGoal):
         places = [Place(row.model, ratio_of_run(row.domain_ratio), row.steps) for row in recommendation.candidates]
         return sorted(places, key=lambda place: place.model != recommendation.target.model)
 
-    def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
-        size = recommendation.optimum["N"]
+    def outcome(self, question: Question, answer: Recommendation, rows: Rows, others: Others = NO_RUNS) -> Outcome:
+        size = answer.optimum["N"]
         return minimum_outcome(question, rows, "N", (size.low, size.high))
 
     def constraint(self, question: Question) -> str:

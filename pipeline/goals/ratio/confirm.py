@@ -1,10 +1,6 @@
-"""Confirmation runs, which no fit has seen, the predictions of every law for them, and whether they confirm an answer.
+"""Confirmation runs, which no fit has seen, and the predictions of every law for them.
 
-A trade-off is CONFIRMED if the 90% interval of the measured loss increase at the recommended ratio holds the
-tolerance, and NEARBY if the ratio at which the measured increase is the tolerance may lie in the 90% interval of the
-predicted ratio. Limited data, compute and balance are CONFIRMED if the recommended place may be the optimum and another
-place may not, and NEARBY if a place that may be the optimum lies in the 90% interval of the predicted one. Any other
-answer is NOT_CONFIRMED, or UNDETERMINED with one seed and where every place may be the optimum.
+Whether they confirm an answer is judged in `outcomes`.
 """
 
 from __future__ import annotations
@@ -13,33 +9,29 @@ import itertools
 import math
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 
-from fitting import Estimate
-from fitting.answers.measured_optimum import around_optimum, crossing, mean_of_seeds
-from pipeline.goals.ratio.answering_laws import ratio_of_run
+from pipeline.goals.ratio.outcomes import Others, Rows, balance_weights
 from pipeline.plan.runs import continual_run
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Confirmation, ConfirmationRow, Interval, MeasuredPlace, Outcome, Recommendation
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
 from pipeline.study.collect import last_losses
 from pipeline.study.context import Context
 from pipeline.study.fits import horizon_weights, with_average
-from pipeline.study.folder import IMPORTED, PlannedRun, Study, StudyError, import_words
+from pipeline.study.folder import PlannedRun, Study, StudyError, import_words
 from pipeline.study.number_format import percent
 from pipeline.study.status import ended_points
 from pipeline.study.target import find_target
 from training.schedule import learning_rates
 
-CONFIRMED, NEARBY = "confirmed", "confirmed within its interval"
-NOT_CONFIRMED, UNDETERMINED = "not confirmed", "not determined"
 SAME = 5e-4
 """Difference of two domain ratios up to which they are the same."""
 NEAR = 0.02
@@ -160,7 +152,7 @@ def why_another_seed(context: Context, runs: Sequence[PlannedRun]) -> Iterator[s
 def compare(
     context: Context,
     runs: list[PlannedRun],
-    outcome: Callable[[Question, Recommendation, list[ConfirmationRow]], Outcome],
+    outcome: Callable[[Question, Recommendation, Rows, Others], Outcome],
 ) -> Confirmation:
     """Every law's prediction for the end of each place beside the mean over its seeds; writes confirmation.json."""
     study, points = context.study, context.points
@@ -201,7 +193,7 @@ def compare(
                     )
                 )  # fmt: skip
     known = sum(ended_points(study, context.plan).values())
-    judged = outcome(question, recommendation, rows)
+    judged = outcome(question, recommendation, rows, _losses_of_others(context, runs))
     others = [*_other_run(context, runs[0], recommendation), *_not_counted(context, runs, judged, recommendation)]
     others += [f"N{line[1:]}." for line in _not_judged(context, runs)]
     judged = replace(judged, sentence=" ".join([judged.sentence, *others]))
@@ -231,6 +223,29 @@ def _ends(points: pd.DataFrame, runs: Sequence[PlannedRun], corpus: str, study: 
     return pd.concat(ends)
 
 
+def _ratio_of(run: PlannedRun, domain: str) -> float:
+    return float(Fraction(run.spec.mixture.get(domain, "0")))
+
+
+def _alike(context: Context, own: PlannedRun) -> list[PlannedRun]:
+    """The runs of the plan that differ from one in seed and ratio alone."""
+    spec, plan = own.spec, (run for run in context.plan if not run.variant)
+    return [run for run in plan if replace(run.spec, seed=spec.seed, mixture=spec.mixture).hash == spec.hash]
+
+
+def _losses_of_others(context: Context, runs: Sequence[PlannedRun]) -> Others:
+    """Domain ratio -> mean loss on general of the other runs like the first, where none of these is."""
+    general, domain = context.corpora
+    compared = [_ratio_of(run, domain) for run in runs]
+    points, losses = context.points, dict[float, list[float]]()
+    ends = points[(points["corpus"] == general) & (points["step"] == runs[0].spec.steps)].set_index("run")["loss"]
+    for run in _alike(context, runs[0]):
+        ratio = _ratio_of(run, domain)
+        if run.name in ends and all(abs(ratio - own) >= SAME for own in compared):
+            losses.setdefault(ratio, []).append(float(ends[run.name]))
+    return {ratio: float(np.mean(own)) for ratio, own in losses.items()}
+
+
 def _not_counted(
     context: Context, runs: Sequence[PlannedRun], outcome: Outcome, answer: Recommendation
 ) -> Iterator[str]:
@@ -244,157 +259,17 @@ def _not_counted(
     losses = (ends["loss"] * ends["corpus"].map(weights)).groupby(ends["run"]).sum()
     before = answer.loss_before[outcome.corpus] if outcome.loss_increase else 1.0
     shown = (lambda loss: f"{loss / before - 1:+.2%}") if outcome.loss_increase else (lambda loss: f"{loss:.4f}")
-
-    def ratio_of(run: PlannedRun) -> float:
-        return float(Fraction(run.spec.mixture.get(domain, "0")))
-
-    def is_alike(run: PlannedRun) -> bool:
-        """Whether it differs from the recommended run in seed and ratio alone."""
-        return replace(run.spec, seed=own.spec.seed, mixture=own.spec.mixture).hash == own.spec.hash
-
-    alike = [run for run in context.plan if run.name in losses and not run.variant and is_alike(run)]
-    compared = {run.name for run in runs}
-    others = [run for run in alike if run.name not in compared and abs(ratio_of(run) - ratio_of(own)) <= NEAR]
+    alike = [run for run in _alike(context, own) if run.name in losses]
+    compared, ratio = {run.name for run in runs}, _ratio_of(own, domain)
+    others = [run for run in alike if run.name not in compared and abs(_ratio_of(run, domain) - ratio) <= NEAR]
     if not others:
         return
-    seen = [f"{shown(losses[run.name])} at {percent(ratio_of(run))} (seed {run.spec.seed})" for run in others]
+    seen = [f"{shown(losses[run.name])} at {percent(_ratio_of(run, domain))} (seed {run.spec.seed})" for run in others]
     line = f"Not counted, since a fit has read them or they were for another answer: {', '.join(seen)}"
     there = [losses[run.name] for run in alike if run.spec.mixture == own.spec.mixture]
     if any(run.spec.mixture == own.spec.mixture for run in others):
         sd = float(np.std(there, ddof=1))
         noise = f"{100 * sd / before:.2f} points" if outcome.loss_increase else f"{sd:.4f}"
         mean = f"{shown(np.mean(there))} in the mean, standard deviation {noise}"
-        line += f"; all {len(there)} runs at {percent(ratio_of(own))} together: {mean}"
+        line += f"; all {len(there)} runs at {percent(ratio)} together: {mean}"
     yield f"{line}."
-
-
-def balance_weights(question: Question) -> dict[str, float]:
-    """Corpus -> weight of its loss in the sum that goal=balance makes least."""
-    weight = question.goal.weight
-    return {question.corpora.general: weight, question.corpora.domain: 1 - weight}
-
-
-def tolerance_outcome(question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
-    """Judge the ratio at which the general loss increases by the tolerance; rows of the recommended place go first."""
-    outcome, deciding = _deciding(question, rows, question.corpora.general, "domain_ratio")
-    answer, tolerance = deciding[outcome.at], question.goal.tolerance
-    increases = _seeds_in_common(deciding) / answer.before - 1
-    increase = mean_of_seeds(np.array(answer.seeds) / answer.before - 1)
-    met = crossing(np.array([row.domain_ratio for row in deciding]), increases, tolerance)
-    low, high = recommendation.low or 0.0, recommendation.high or 0.0
-    verdict = NOT_CONFIRMED
-    if outcome.seeds < 2:
-        verdict = UNDETERMINED
-    elif increase.low <= tolerance <= increase.high or (answer.domain_ratio == 1 and increase.high <= tolerance):
-        verdict = CONFIRMED
-    elif met is not None and np.fmin(met.low, met.value) <= high and low <= np.fmax(met.high, met.value):
-        verdict = NEARBY
-    where = f"At {percent(answer.domain_ratio)} {question.corpora.domain} the loss on {answer.corpus}"
-    verb = "increased" if increase.value >= 0 else "changed"
-    sd = 100 * float(np.std(answer.seeds, ddof=1)) / answer.before if len(answer.seeds) > 1 else None
-    noise = "" if sd is None else f", the mean of seeds with a standard deviation of {sd:.2f} points"
-    parts = [
-        f"{where} {verb} by {increase.value:.2%}{_between(increase, '.2%')}{noise}",
-        f"the tolerance is {100 * tolerance:.3g}%",
-    ]
-    if met is not None:
-        measured = f"{ratio_of_run(met.value):.1%}{_between(met, '.1%')}"
-        parts.append(f"on a line between these runs it is reached at {measured}, predicted {low:.1%} to {high:.1%}")
-    elif len(deciding) > 1:
-        parts.append(_not_enclosed(increases > tolerance))
-    else:
-        parts.append(f"nothing was run beside this ratio: {_more(question, 'set confirm.around', 'beside it')}")
-    judged = _judged(question, outcome, verdict, parts)
-    return replace(judged, tolerance=tolerance, loss_increase=_interval(increase), crossing=met and _interval(met))
-
-
-def _not_enclosed(above: np.ndarray) -> str:
-    """Why no ratio at which the tolerance is reached was measured. `above`: (places, seeds)."""
-    if not above.any():
-        return "no confirmation run exceeded it"
-    return "every confirmation run exceeded it" if above.all() else "the runs do not show at which ratio it is reached"
-
-
-def minimum_outcome(
-    question: Question,
-    rows: list[ConfirmationRow],
-    axis: str,
-    interval: tuple[float | None, float | None],
-    corpus: str | None = None,
-) -> Outcome:
-    """Judge the place with the lowest loss, on the `axis` domain_ratio or N, by the 90% interval there.
-
-    `corpus`: whose rows decide; None: the domain.
-    """
-    outcome, deciding = _deciding(question, rows, corpus or question.corpora.domain, axis)
-    if len(deciding) == 1:
-        return outcome
-    measured = around_optimum(_seeds_in_common(deciding), outcome.at)
-    low, high = interval[0] or 0.0, interval[1] or 0.0
-    best = [row for row, among in zip(deciding, measured.among_best) if among]
-    if len(best) == len(deciding):
-        verdict = UNDETERMINED
-    elif measured.among_best[outcome.at]:
-        verdict = CONFIRMED
-    else:
-        verdict = NEARBY if any(low <= getattr(row, axis) <= high for row in best) else NOT_CONFIRMED
-    names = [row.model if axis == "N" else percent(row.domain_ratio) for row in deciding]
-    difference = measured.difference
-    side = "above" if difference.value > 0 else "below"
-    among, others = (
-        ", ".join(name for name, may_be in zip(names, measured.among_best) if may_be == wanted)
-        for wanted in (True, False)
-    )
-    by = "by one seed" if outcome.seeds == 1 else f"by {outcome.seeds} seeds"
-    parts = [
-        f"At the predicted {names[outcome.at]} the loss on {outcome.corpus} is {abs(difference.value):.4f} {side} the "
-        f"lowest of the other runs, at {names[measured.other]}{_between(difference, '+.4f')}",
-        *([f"a run's noise beside others of its seed is {measured.sd:.4f} (one SD)"] if outcome.seeds > 1 else []),
-        f"the minimum may be at {among}" + (f", not at {others}" if others else f": {by} no place can be ruled out"),
-    ]
-    sd = None if np.isnan(measured.sd) else measured.sd
-    numbers = {"difference": _interval(difference), "other": measured.other, "sd": sd}
-    return replace(_judged(question, outcome, verdict, parts), among_best=list(measured.among_best), **numbers)
-
-
-def _deciding(
-    question: Question, rows: list[ConfirmationRow], corpus: str, axis: str
-) -> tuple[Outcome, list[ConfirmationRow]]:
-    """The outcome without its verdict, and the rows that decide on it: of one corpus, by its recommended law."""
-    deciding = [row for row in rows if row.recommended and row.corpus == corpus]
-    deciding.sort(key=lambda row: getattr(row, axis))
-    at = next(number for number, row in enumerate(deciding) if row.run == rows[0].run)
-    names = [field.name for field in fields(MeasuredPlace)]
-    places = [MeasuredPlace(**{name: getattr(row, name) for name in names}) for row in deciding]
-    undetermined = (
-        f"Nothing was run beside the recommended place: {_more(question, 'set confirm.around', 'beside it')}."
-    )
-    outcome = Outcome(question.goal.kind, corpus, len(deciding[at].seeds), at, places, UNDETERMINED, undetermined)
-    return outcome, deciding
-
-
-def _seeds_in_common(rows: Sequence[ConfirmationRow]) -> np.ndarray:
-    """The losses (places, seeds) of as many seeds as every place has, the first ones, since seeds are paired."""
-    least = min(len(row.seeds) for row in rows)
-    return np.array([row.seeds[:least] for row in rows])
-
-
-def _more(question: Question, key: str, runs: str) -> str:
-    """How more confirmation runs come about: by a key, or imported where none are trained."""
-    return f"import runs {runs} with role=confirm" if question.model.path == IMPORTED else key
-
-
-def _judged(question: Question, outcome: Outcome, verdict: str, parts: list[str]) -> Outcome:
-    noise = (
-        f"One seed, so its noise is not known: {_more(question, 'confirm.seeds=3 gives intervals', 'of other seeds')}."
-    )
-    seeds = f"{outcome.seeds} seeds." if outcome.seeds > 1 else noise
-    return replace(outcome, verdict=verdict, sentence=f"{'; '.join(parts)}. {seeds}")
-
-
-def _between(estimate: Estimate, form: str) -> str:
-    return "" if np.isnan(estimate.low) else f" (90%: {estimate.low:{form}} to {estimate.high:{form}})"
-
-
-def _interval(estimate: Estimate) -> Interval:
-    return Interval(*(None if np.isnan(value) else float(value) for value in estimate))  # pyright: ignore

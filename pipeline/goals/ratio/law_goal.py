@@ -29,6 +29,7 @@ from pipeline.goals.ratio.answering_laws import (
 )
 from pipeline.goals.ratio.asked import asked_lines, pieces_as_given, short_lines, size_lines
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs, ratios, why_another_seed
+from pipeline.goals.ratio.outcomes import NO_RUNS, Others, Rows
 from pipeline.question.design import is_active, with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import describe_phases
@@ -37,7 +38,6 @@ from pipeline.question.variants import variants
 from pipeline.study.artifacts import (
     Artifact,
     Confirmation,
-    ConfirmationRow,
     Fact,
     HeldOutError,
     Interval,
@@ -70,7 +70,7 @@ class LawGoal(Goal):
         return [Place(recommendation.target.model, ratio, steps) for ratio in ratios(question, recommendation)]
 
     @abstractmethod
-    def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
+    def outcome(self, question: Question, answer: Recommendation, rows: Rows, others: Others = NO_RUNS) -> Outcome:
         """Whether confirmation runs confirm the recommended optimum."""
 
     def beside(self, laws: AnsweringLaws, answer: Solution) -> tuple[dict[str, Estimate], list[str]]:

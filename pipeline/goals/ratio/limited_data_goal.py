@@ -8,12 +8,13 @@ from fitting import limited_data
 from pipeline.goals.active.outlook import possible_steps
 from pipeline.goals.goal import FitSummary, Log, PlanNotes
 from pipeline.goals.ratio.answering_laws import TESTED, AnsweringLaws, Solution
-from pipeline.goals.ratio.confirm import Place, minimum_outcome, ratios
+from pipeline.goals.ratio.confirm import Place, ratios
 from pipeline.goals.ratio.law_goal import LawGoal
+from pipeline.goals.ratio.outcomes import NO_RUNS, Others, Rows, minimum_outcome
 from pipeline.question.design import is_active, most_tokens
 from pipeline.question.messages import ConfigError, finite_above, shown
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
+from pipeline.study.artifacts import Outcome, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 from pipeline.study.number_format import quantity
@@ -91,8 +92,8 @@ class LimitedDataGoal(LawGoal):
         allowed = [own, *(ratio for ratio in beside if ratio >= least)]
         return [Place(model, ratio, limited_steps(question, ratio)) for ratio in allowed]
 
-    def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
-        return minimum_outcome(question, rows, "domain_ratio", (recommendation.low, recommendation.high))
+    def outcome(self, question: Question, answer: Recommendation, rows: Rows, others: Others = NO_RUNS) -> Outcome:
+        return minimum_outcome(question, rows, "domain_ratio", (answer.low, answer.high))
 
     def constraint(self, question: Question) -> str:
         return f"It reads {quantity(question.goal.domain_tokens or 0)} tokens of {question.corpora.domain}, each once."

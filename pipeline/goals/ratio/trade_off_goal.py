@@ -5,10 +5,10 @@ from math import inf
 import numpy as np
 
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution, at_best_peak
-from pipeline.goals.ratio.confirm import tolerance_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
+from pipeline.goals.ratio.outcomes import NO_RUNS, Others, Rows, tolerance_outcome
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
+from pipeline.study.artifacts import Outcome, Recommendation
 from pipeline.study.target import find_target
 
 LEAST_WIDTH = 0.01
@@ -25,8 +25,8 @@ class TradeOffGoal(LawGoal):
         _, domain = laws.corpora
         return at_best_peak(laws, _at_one_peak, lambda found: found.predicted[domain][0] if found.predicted else inf)
 
-    def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
-        return tolerance_outcome(question, recommendation, rows)
+    def outcome(self, question: Question, answer: Recommendation, rows: Rows, others: Others = NO_RUNS) -> Outcome:
+        return tolerance_outcome(question, answer, rows, others)
 
     def constraint(self, question: Question) -> str:
         tolerance = 100 * question.goal.tolerance

@@ -1,6 +1,6 @@
 """Tables 5, 6 and 12 of the D-CPT paper: its three uses, from the confirmation runs around each predicted optimum.
 
-Verdicts are those of `pipeline.goals.ratio.confirm`: confirmed, "holds"; within its interval, "holds in order"; not
+Verdicts are those of `pipeline.goals.ratio.outcomes`: confirmed, "holds"; within its interval, "holds in order"; not
 confirmed, "does not hold"; one seed, places that do not differ, or an optimum at a bound of the search, "cannot be
 judged". The paper ran one seed of each, so that its own numbers say nothing of noise.
 """
@@ -12,7 +12,7 @@ from operator import attrgetter
 
 import pandas as pd
 
-from pipeline.goals.ratio.confirm import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED
+from pipeline.goals.ratio.outcomes import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED
 from pipeline.papers.table import PaperStudy, PaperTable, StudyReader
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from pipeline.question.schema import Question

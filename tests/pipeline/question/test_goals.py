@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.goals.ratio.confirm import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED, Place, confirmation_runs
+from pipeline.goals.ratio.confirm import Place, confirmation_runs
+from pipeline.goals.ratio.outcomes import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED
 from pipeline.goals.registry import goal_of, goal_problems, load_question, read_question
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.schema import LawConfig, Question

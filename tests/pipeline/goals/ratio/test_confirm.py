@@ -17,6 +17,7 @@ from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
+from pipeline.study.number_format import percent
 from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, long_corpora, write_runs
 
 
@@ -39,14 +40,25 @@ def test_runs_of_other_seeds_and_earlier_answers_are_named(whole: tuple[Study, Q
         collect(study, "general")
         return compare(context.fresh(), runs, goal_of(question).outcome)
 
-    said = compared(1, ratio).outcome.sentence
-    row = first.confirmations[0]
+    made = compared(1, ratio).outcome
+    said, row = made.sentence, first.confirmations[0]
+    beside = max(place.domain_ratio for place in first.outcome.places)
+    assert f"; on a line between these runs and others of the study, at {percent(beside)}, it is reached at " in said
+    assert made.crossing
+    assert ratio < made.crossing.value < beside
+    # By the loss of the earlier run there, of another seed.
+    high = next(place.measured for place in first.outcome.places if place.domain_ratio == beside) / row.before - 1
+    low = made.places[0].measured / row.before - 1
+    part = (question.goal.tolerance - low) / (high - low)
+    assert made.crossing.value == pytest.approx(ratio + part * (beside - ratio))
     assert f"{row.measured / row.before - 1:+.2%} at {100 * ratio:.3g}% (seed 0); all 2 runs at" in said
     assert re.search(r" together: [+-]\d.\d\d% in the mean, standard deviation \d.\d\d points.$", said)
     said = compared(1, near).outcome.sentence
     assert said.count("(seed ") == 2
     assert "together" not in said
-    assert ", the mean of seeds with a standard deviation of " in compared(2, ratio).outcome.sentence
+    said = compared(2, ratio).outcome.sentence
+    assert ", the mean of seeds with a standard deviation of " in said
+    assert "others of the study" not in said
 
 
 def test_a_balance_is_compared_and_confirmed(changeable: tuple[Study, Question]) -> None:
