@@ -15,7 +15,7 @@ PARALLEL := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 test: setup
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m 'not slow' $(PARALLEL) $(TESTS)
 
-# Those that take minutes too: fast and slow ones of a file share its fixtures.
+# The long ones too: fast and slow ones of a file share its fixtures.
 test-all: setup
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL) $(TESTS)
 

@@ -78,6 +78,7 @@ def test_forks_that_do_not_answer_once_all_is_done_are_not_waited_for():
     subprocess.run([sys.executable, "-c", STOPPED], check=True, timeout=20)
 
 
+@pytest.mark.slow
 def test_no_fork_outlives_its_parent(tmp_path):
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "5", "parent"], check=False, timeout=60)
     assert killed.returncode == -signal.SIGKILL

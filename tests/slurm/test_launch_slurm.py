@@ -185,6 +185,7 @@ def test_after_a_refusal_the_same_command_submits_the_rest(words, study, slurm, 
     assert [job.number for job in read_jobs(study) if job.number] == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_a_job_without_recorded_number_is_found(words, study, slurm) -> None:
     slurm.set(lose=True)
     driver = _driver(words)
@@ -198,6 +199,7 @@ def test_a_job_without_recorded_number_is_found(words, study, slurm) -> None:
     assert _arrays(slurm) == [("1", "0-1", ""), ("2", "0-2", "afterok:1_1"), ("3", "", "afterok:1:2")]
 
 
+@pytest.mark.slow
 def test_two_drivers_at_once_submit_once(words, study, slurm) -> None:
     drivers = [_driver(words) for _ in range(2)]
     assert [driver.wait() for driver in drivers] == [0, 0]

@@ -64,6 +64,7 @@ def printed(capsys, code: int, *words: str) -> list[str]:
     return (captured.err if code else captured.out).splitlines()
 
 
+@pytest.mark.slow
 def test_one_corpus_is_compared_on_all_cores_with_the_same_result(raw: Path, capsys, monkeypatch) -> None:
     """In a process of its own, since one that has threads, as that of tests may have, is not forked."""
     program = """

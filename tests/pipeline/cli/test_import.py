@@ -81,6 +81,7 @@ def test_runs_of_the_trainer_become_points(states: Mapping[float, Path], tmp_pat
     assert "its corpora are domain and general" in error
 
 
+@pytest.mark.slow
 def test_an_offline_run_of_wandb_is_read_from_all_its_folders(tmp_path: Path) -> None:
     def rows(*steps: int, shift: float = 0.0) -> list[dict[str, float]]:
         named = {step: {f"eval/{c}_loss": v + shift for c, v in losses(0.5, step).items()} for step in steps}

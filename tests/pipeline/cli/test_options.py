@@ -194,6 +194,7 @@ def test_help_in_screens(capsys, monkeypatch) -> None:
 def test_a_report_is_opened(study: tuple[Study, Question], capsys, monkeypatch) -> None:
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or len(opened) == 1)
+    monkeypatch.setitem(STEPS, "report", dataclasses.replace(STEPS["report"], run=lambda context, console: Exit.DONE))
     for _ in range(2):
         assert run(["report", str(study[0].folder), "--open"]) == 0
     path = study[0].folder.resolve() / "report.html"

@@ -5,6 +5,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from pipeline.cli.main import run
@@ -82,6 +83,7 @@ def test_run_takes_every_step_and_trains_once(tmp_path: Path, monkeypatch) -> No
     assert taken == ["recommend", "confirm"]
 
 
+@pytest.mark.slow
 def test_kept_points_are_enough(tmp_path: Path, capsys, monkeypatch) -> None:
     question = read_question(["experiment=dcpt-six-installed", "corpora.domains=[code]"])
     kept = tmp_path / "kept"

@@ -161,6 +161,7 @@ def test_an_open_model_is_fitted_without_its_past(schedules: ScheduleStudy, monk
     assert at[["open", "full"]].min() > 0.9995
 
 
+@pytest.mark.slow
 def test_an_open_model_is_judged_on_the_steps_that_only_longer_runs_have(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(fits, "CORPORA", ("D_cpt",))
     warm_up, steps = {"shape": "linear", "end": 1.0, "share": 0.05}, [20, 300, *range(350, 900, 50)]

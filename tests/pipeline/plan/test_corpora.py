@@ -91,7 +91,7 @@ def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path
     assert "note, estimated: corpora.sources.domain: continual-" in repeated.text_lines()[0]
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "parquet"])
+@pytest.mark.parametrize("suffix", ["jsonl.gz", "parquet"])
 def test_plan_reads_the_first_row_of_each_file(suffix: str, texts: Path, tmp_path: Path, capsys) -> None:
     folder = tmp_path / "law"
     folder.mkdir()

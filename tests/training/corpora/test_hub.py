@@ -121,6 +121,7 @@ for name, revision in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_offline_the_cache_is_the_hub(tmp_path):
     cached = tmp_path / "hub" / "datasets--owner--name"
     write_set(cached / "snapshots" / COMMIT)

@@ -275,6 +275,7 @@ def small_chunks(monkeypatch):
         monkeypatch.setattr(f"training.corpora.{name}", value)
 
 
+@pytest.mark.slow
 def test_any_number_of_corpora_and_workers_gives_the_same_bytes(prepare, many, tmp_path, small_chunks, monkeypatch):
     manifest = prepare("one", given=many, workers=1)
     assert list(manifest.corpora) == ["c0", "c1", "c2", "c3"]

@@ -227,6 +227,7 @@ def test_tasks_of_an_array_make_every_shard_once(tmp_path, tokenizer, small_shar
     assert (missing.returncode, "no shards to tokenise here" in missing.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_one_they_work_for(tmp_path, tokenizer, small_shards):
     rows = [{"text": TEXTS[row % 80] * 200, "n": 1} for row in range(3000)]
     folder = begin(tmp_path, tokenizer, write(tmp_path / "a.jsonl", as_lines(rows))).folder

@@ -164,6 +164,7 @@ def test_the_average_may_be_of_perplexities_and_weighted(tmp_path: Path) -> None
         assert row.predicted is None
 
 
+@pytest.mark.slow
 def test_a_loss_is_predicted_where_perplexities_are_minimised(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("pipeline.goals.weights.methods.random_mixtures.FOLDS", 2)
     words = ("weights.average=perplexity", "weights.methods=[data-mixing,regmix,uniform]", "weights.scales=[720]")

@@ -119,6 +119,7 @@ def test_tables_of_the_terminal_hold_every_method(tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_a_browser_draws_every_figure_and_no_text_lies_on_another(browser, path: Path) -> None:
     width = 390
     with opened(browser, path, width) as (page, said, _):

@@ -152,6 +152,7 @@ def test_no_file_holds_the_key(tracked: Study) -> None:
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
 
 
+@pytest.mark.slow
 def test_only_the_mirror_loads_wandb(tracked: Study, words: list[str]) -> None:
     code = (
         "import sys; from pipeline.cli.main import run; "
