@@ -17,16 +17,14 @@ from fitting.points import duplicated, not_numbers
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
 from pipeline.cli.predict_domain import predict_domains
-from pipeline.cli.verb_table import EXPORT
+from pipeline.cli.verbs import print_next
 from pipeline.cli.words import names_and_keys, own_words, settings_of
-from pipeline.done import confirming_import, exported
 from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios, unfollowed
 from pipeline.goals.ratio.answering_laws import ONE_RATIO, AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
-from pipeline.steps import next_command
 from pipeline.study.artifacts import Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
@@ -155,14 +153,11 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         tables.append(_third_table(**combination))
         lines += warnings
     items = [question.marked(f"{run}: by {laws_used(laws.law, laws.weights)}"), *tables, *lines, *_newer_lines(context)]
-    # Of the study's own question, which the keys here do not change.
-    own = context_of(question_of_study(Path(folders[0]), []))
-    verb = "recommend" if Recommendation.path(own.study).exists() else "fit"
-    command = next_command(verb, own, ["export", folders[0], *EXPORT])
-    then = [f"then: {line}"] if command[0] == "export" and (line := confirming_import(own)) else []
-    trains = exported(own) if command[0] == "export" else ""
-    following = [f"next: {trains or f'cptlaw {shlex.join(command)}'}", *then]
-    print_items([*items, *(following if is_known else [])], console)
+    print_items(items, console)
+    if is_known:
+        # Of the study's own question, which the keys here do not change.
+        verb = "recommend" if Recommendation.path(context.study).exists() else "fit"
+        print_next(verb, [], question_of_study(Path(folders[0]), []), Exit.DONE, console)
     asked = {"study": folders[0], "model": target.model, "steps": target.steps, "tokens": target.D * 1e9}
     answered = {"peak": peak, "laws": {**laws.law}, "losses": rows, "horizon": horizon}
     answered |= {"tested": is_known and known == ratios, "notes": [*notes]}

@@ -70,7 +70,7 @@ def test_a_run_at_the_answer_confirms_it(study: Study, tmp_path: Path, capsys) -
     said = capsys.readouterr()
     assert "max_length: 256" in said.out
     assert f"{facts} keeps its losses" in said.err
-    assert re.findall("data_files: (.*)", said.out) == ["general", "domain"]
+    assert re.findall(r"data_files: (\w+)", said.out) == ["general", "domain"]
     assert "optimizer and precision of the imported runs" in said.err
     assert f"; cptlaw follow {quoted} LOG compares its log, cptlaw import LOG name=made" in said.err
     line = "note: validation: not in this file, and cptlaw follow reads eval_general_loss and eval_domain_loss of a log"
