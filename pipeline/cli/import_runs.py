@@ -317,7 +317,7 @@ def question_of(settings: ImportSettings, runs: Sequence[PlannedRun], overrides:
     longest = max(runs, key=lambda run: (run.spec.model["non_embedding"], run.spec.tokens))
     spec = longest.spec
     peak = max(rate or 0.0 for piece in spec.schedule for rate in (piece.start, piece.end))
-    ratios = sorted({float(Fraction(run.spec.mixture[settings.domain])) for run in runs})
+    ratios = sorted({run.ratio_of(settings.domain) for run in runs})
     words = [
         *(f"model.name={longest.model}", f"mixture.domain_ratio={ratios}", f"target.peak_learning_rate={peak}"),
         *(f"target.steps={spec.steps}", f"target.global_batch={spec.global_batch}"),

@@ -308,10 +308,10 @@ def _with_ratios(
         parent = by_hash.get(trunk.parent or "")
         for corpus in run.spec.corpora:
             if parent:
-                rho = float(Fraction(parent.spec.mixture.get(corpus, "0")))
+                rho = parent.ratio_of(corpus)
             else:
                 rho = float(corpus == general) if trunk.spec.initial.kind == "directory" else np.nan
-            rows.append((run.name, corpus, float(Fraction(run.spec.mixture.get(corpus, "0"))), rho))
+            rows.append((run.name, corpus, run.ratio_of(corpus), rho))
     return table.merge(pd.DataFrame(rows, columns=["run", "corpus", "r", "rho"]), on=["run", "corpus"], how="left")
 
 

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,10 @@ class PlannedRun:
     def peak(self) -> float:
         """Its highest learning rate; a decay from the peak on begins a little below it."""
         return float(learning_rates(self.spec.schedule, self.spec.steps).max())
+
+    def ratio_of(self, corpus: str) -> float:
+        """Ratio of a corpus in what it reads."""
+        return float(Fraction(self.spec.mixture.get(corpus, "0")))
 
     @property
     def parent(self) -> str | None:

@@ -1,7 +1,6 @@
 """Which runs an active design may choose yet, and what it costs at most."""
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 
 from pipeline.goals.active.candidates import (
     CandidateRun,
@@ -72,7 +71,7 @@ def budget_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
         line = f"large.first: its runs cost {at_least(cost / whole)}{of}, more than {given}"
         yield f"{line}; others are chosen in place of all; give {key}={at_least(cost / whole)} or more"
     fitted = [run for run in runs if run.role == "fit" and domain in run.spec.mixture]
-    ratios = {float(Fraction(run.spec.mixture[domain])) for run in fitted}
+    ratios = {run.ratio_of(domain) for run in fitted}
     others = [one for one in candidates if one.domain_ratio not in ratios]
     stays = all(one.domain_ratio in ratios for one in later_runs(context, runs))
     # Earlier studies have general losses at other ratios.

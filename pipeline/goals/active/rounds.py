@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from math import inf
 
 import pandas as pd
@@ -200,7 +199,7 @@ def add_confirmation_runs(context: Context) -> list[PlannedRun]:
     for run in context.plan:
         if run.role != "confirm" or run.variant or run.spec.hash in known or study.state(run) != "done":
             continue
-        ratio = float(Fraction(run.spec.mixture.get(context.question.corpora.domain, "0")))
+        ratio = run.ratio_of(context.question.corpora.domain)
         peak = peaks.get(run.spec.schedule)
         own = CandidateRun(run.model, ratio, run.spec.steps, run.spec.seed, peak, [], [run])
         one = _chosen(context, own, None, [run.model])

@@ -4,7 +4,6 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -120,7 +119,7 @@ def beyond_peaks(context: Context, peak: float) -> str:
 def beyond_runs(context: Context, ratio: float) -> str:
     """The end of a sentence: a domain ratio is well above or below those of all runs for the fit; empty: it is not."""
     _, domain = context.corpora
-    own = [float(Fraction(run.spec.mixture.get(domain, "0"))) for run in context.plan if run.role == "fit"]
+    own = [run.ratio_of(domain) for run in context.plan if run.role == "fit"]
     # Runs of other studies tell of other ratios too.
     if not own or context.question.general_from or min(own) - NEAR <= ratio <= max(own) + NEAR:
         return ""
@@ -130,10 +129,8 @@ def beyond_runs(context: Context, ratio: float) -> str:
 
 def beyond_ratios_at_peak(context: Context, ratio: float, peak: float) -> str:
     """That a domain ratio is well outside those of the runs for the fit with this peak; empty: it is not."""
-    domain, at_peak = context.corpora[1], []
-    for run in context.plan:
-        if run.role == "fit" and math.isclose(run.peak, peak, rel_tol=0.01):
-            at_peak.append(float(Fraction(run.spec.mixture.get(domain, "0"))))
+    domain, of_fit = context.corpora[1], (run for run in context.plan if run.role == "fit")
+    at_peak = [run.ratio_of(domain) for run in of_fit if math.isclose(run.peak, peak, rel_tol=0.01)]
     if not at_peak or min(at_peak) - NEAR <= ratio <= max(at_peak) + NEAR:
         return ""
     own = " to ".join(dict.fromkeys(percent(end) for end in (min(at_peak), max(at_peak))))

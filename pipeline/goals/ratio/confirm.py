@@ -10,7 +10,6 @@ import math
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -75,7 +74,7 @@ def imported_runs(context: Context, recommendation: Recommendation, any_length: 
         if spec.tokens_per_step != question.tokens_per_step():
             tokens = f"{spec.tokens_per_step:,}, recommended {question.tokens_per_step():,}"
             raise StudyError(f"{run.name}: tokens_per_step={tokens}")
-    return sorted(runs, key=lambda run: abs(float(Fraction(run.spec.mixture[domain])) - ratio))
+    return sorted(runs, key=lambda run: abs(run.ratio_of(domain) - ratio))
 
 
 def _not_judged(context: Context, judged: Sequence[PlannedRun]) -> Iterator[str]:
@@ -96,7 +95,7 @@ def import_remedy(context: Context, answer: Recommendation | None) -> str:
         return ""
     asked = answer.target.model, answer.target.steps
     for run in (run for run in context.plan if run.role == "confirm"):
-        ratio = float(Fraction(run.spec.mixture[domain]))
+        ratio = run.ratio_of(domain)
         if abs(ratio - mixture[domain]) < SAME and (run.model, run.spec.steps) == asked:
             return ""
     place = f"domain_ratio={mixture[domain]:.3f}, {answer.target.steps:,} steps"
@@ -141,7 +140,7 @@ def why_another_seed(context: Context, runs: Sequence[PlannedRun]) -> Iterator[s
     first = min((run.spec.seed for run in runs), default=0)
     for run, seed in itertools.product(runs, range(context.question.seed, first)):
         if replace(run.spec, seed=seed).hash in fitted:
-            same = f"{percent(float(Fraction(run.spec.mixture[domain])))} {domain} for {run.spec.steps:,} steps"
+            same = f"{percent(run.ratio_of(domain))} {domain} for {run.spec.steps:,} steps"
             yield (
                 f"{same} is among the runs for the fit, with seed {seed}: so the confirmation runs have seed {first}, "
                 "another order of the text"
@@ -207,7 +206,7 @@ def _other_run(context: Context, run: PlannedRun, answer: Recommendation) -> Ite
     """That a run made elsewhere is not the recommended one, and what to do, a sentence."""
     if remedy := import_remedy(context, answer):
         domain = context.question.corpora.domain
-        own = f"{percent(float(Fraction(run.spec.mixture[domain])))} {domain}, {run.spec.steps:,} steps"
+        own = f"{percent(run.ratio_of(domain))} {domain}, {run.spec.steps:,} steps"
         recommended = f"{percent((answer.mixture or {})[domain])} {domain}, {answer.target.steps:,} steps"
         yield f"This run is at {own}, the answer is {recommended}: {remedy}."
 
@@ -223,10 +222,6 @@ def _ends(points: pd.DataFrame, runs: Sequence[PlannedRun], corpus: str, study: 
     return pd.concat(ends)
 
 
-def _ratio_of(run: PlannedRun, domain: str) -> float:
-    return float(Fraction(run.spec.mixture.get(domain, "0")))
-
-
 def _alike(context: Context, own: PlannedRun) -> list[PlannedRun]:
     """The runs of the plan that differ from one in seed and ratio alone."""
     spec, plan = own.spec, (run for run in context.plan if not run.variant)
@@ -236,14 +231,11 @@ def _alike(context: Context, own: PlannedRun) -> list[PlannedRun]:
 def _losses_of_others(context: Context, runs: Sequence[PlannedRun]) -> Others:
     """Domain ratio -> mean loss on general of the other runs like the first, where none of these is."""
     general, domain = context.corpora
-    compared = [_ratio_of(run, domain) for run in runs]
-    points, losses = context.points, dict[float, list[float]]()
-    ends = points[(points["corpus"] == general) & (points["step"] == runs[0].spec.steps)].set_index("run")["loss"]
-    for run in _alike(context, runs[0]):
-        ratio = _ratio_of(run, domain)
-        if run.name in ends and all(abs(ratio - own) >= SAME for own in compared):
-            losses.setdefault(ratio, []).append(float(ends[run.name]))
-    return {ratio: float(np.mean(own)) for ratio, own in losses.items()}
+    names, compared = [run.name for run in _alike(context, runs[0])], [run.ratio_of(domain) for run in runs]
+    ends = context.points[context.points["run"].isin(names) & (context.points["step"] == runs[0].spec.steps)]
+    losses = ends[ends["corpus"] == general].groupby("ratio")["loss"].mean()
+    by_ratio = zip(losses.index.tolist(), losses.tolist())
+    return {ratio: loss for ratio, loss in by_ratio if all(abs(ratio - own) >= SAME for own in compared)}
 
 
 def _not_counted(
@@ -260,11 +252,11 @@ def _not_counted(
     before = answer.loss_before[outcome.corpus] if outcome.loss_increase else 1.0
     shown = (lambda loss: f"{loss / before - 1:+.2%}") if outcome.loss_increase else (lambda loss: f"{loss:.4f}")
     alike = [run for run in _alike(context, own) if run.name in losses]
-    compared, ratio = {run.name for run in runs}, _ratio_of(own, domain)
-    others = [run for run in alike if run.name not in compared and abs(_ratio_of(run, domain) - ratio) <= NEAR]
+    compared, ratio = {run.name for run in runs}, own.ratio_of(domain)
+    others = [run for run in alike if run.name not in compared and abs(run.ratio_of(domain) - ratio) <= NEAR]
     if not others:
         return
-    seen = [f"{shown(losses[run.name])} at {percent(_ratio_of(run, domain))} (seed {run.spec.seed})" for run in others]
+    seen = [f"{shown(losses[run.name])} at {percent(run.ratio_of(domain))} (seed {run.spec.seed})" for run in others]
     line = f"Not counted, since a fit has read them or they were for another answer: {', '.join(seen)}"
     there = [losses[run.name] for run in alike if run.spec.mixture == own.spec.mixture]
     if any(run.spec.mixture == own.spec.mixture for run in others):

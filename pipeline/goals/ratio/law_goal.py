@@ -8,7 +8,6 @@ import shlex
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 
 from fitting import Estimate, PointsError
@@ -143,7 +142,7 @@ class LawGoal(Goal):
             return ""
         learned = add_confirmation_runs(context)
         added = next_round(_of_missed_peak(context), more=True)
-        at = dict.fromkeys(percent(float(Fraction(run.spec.mixture[context.corpora[1]]))) for run in learned)
+        at = dict.fromkeys(percent(run.ratio_of(context.corpora[1])) for run in learned)
         count = f"{len(learned)} confirmation runs are points for the fit now"
         lines = [f"{count}, at {' and '.join(at)} {context.corpora[1]}"] if learned else []
         return "\n".join([*lines, *([added.line()] if added else [])])
@@ -331,7 +330,7 @@ class LawGoal(Goal):
 
     def why_these(self, context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
         _, domain = context.corpora
-        mixed = list(dict.fromkeys(percent(float(Fraction(run.spec.mixture[domain]))) for run in runs))
+        mixed = list(dict.fromkeys(percent(run.ratio_of(domain)) for run in runs))
         key = "confirm.around" if context.question.confirm.around else "confirm.neighbour; 0 leaves it out"
         yield from why_another_seed(context, runs)
         if len(mixed) > 1:
