@@ -309,15 +309,12 @@ def test_a_log_of_another_run_is_refused_in_a_line(study, tmp_path, capsys, chan
     assert message in refused(["follow", str(study.folder), str(tmp_path / "log.csv"), *words], capsys)
 
 
-def test_a_table_says_at_which_ratio_its_run_is(study: Study, tmp_path: Path, capsys) -> None:
+def test_a_table_says_at_which_ratio_its_run_is_and_its_learning_rates(study: Study, tmp_path: Path, capsys) -> None:
     points = pd.read_json(table(tmp_path / "points.jsonl", 30), lines=True)
     points.assign(domain_ratio=RATIO, peak=2e-4, steps=40).to_csv(tmp_path / "log.csv", index=False)
     assert run(["follow", str(study.folder), str(tmp_path / "log.csv"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["domain_ratio"] == RATIO
-
-
-def test_a_run_of_another_schedule_is_followed(study: Study, tmp_path: Path, capsys) -> None:
-    points = pd.read_json(table(tmp_path / "points.jsonl", 30), lines=True)
+    # A run of another schedule is followed.
     points.assign(learning_rate=2e-4).to_csv(tmp_path / "log.csv", index=False)
     content, _ = followed(study, tmp_path / "log.csv", capsys, "schedule@target.schedule=constant", "model.name=model")
     assert content["step"] == 30

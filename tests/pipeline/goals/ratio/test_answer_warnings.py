@@ -73,34 +73,27 @@ def test_laws_that_miss_held_out_losses_by_more_than_their_mean_are_named(whole,
     assert f"note: {line}\n" in capsys.readouterr().out
 
 
-def test_a_loss_far_off_of_a_run_without_that_text_is_no_spike(whole, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("corpus", ["general", HOSTILE_CORPUS])
+def test_a_smooth_curve_and_a_run_without_that_text_have_no_spike(corpus: str, whole, monkeypatch) -> None:
+    """The law misses all losses of one run on general; one on the domain, of a run that reads none of it."""
     made, question = whole
     context = Context(question, made)
     points, laws = context.points.copy(), answering_laws(context)
-    odd = points.loc[(points["corpus"] == HOSTILE_CORPUS) & (points["role"] == "fit"), "run"].iloc[-1]
-    own = (points["run"] == odd) & (points["corpus"] == HOSTILE_CORPUS)
-    points.loc[own, "r"] = 0.0
-    points.loc[own & (points["step"] == points.loc[own, "step"].max()), "loss"] *= 1.5
+    of_corpus = (points["corpus"] == corpus) & (points["role"] == "fit") & (points["r"] > 0)
+    odd = points.loc[of_corpus, "run"].iloc[-1]
+    own = (points["run"] == odd) & (points["corpus"] == corpus)
+    if corpus == "general":
+        points.loc[own & (points["step"] > 0), "loss"] *= 1.2
+        why = " does not follow the curve of this run. Its loss on general at step"
+    else:
+        points.loc[own, "r"] = 0.0
+        points.loc[own & (points["step"] == points.loc[own, "step"].max()), "loss"] *= 1.5
+        why = f": the run reads no {HOSTILE_CORPUS}, and "
     monkeypatch.setattr(Context, "points", points)
-    lines = [line for line in _spikes(context.fresh(), laws) if f"on {HOSTILE_CORPUS} at step" in line]
-    assert len(lines) == 1
-    assert lines[0].startswith(f"{odd}: the run reads no {HOSTILE_CORPUS}, and ")
-    assert lines[0].endswith("leave the run as it is")
-
-
-def test_a_smooth_curve_that_the_law_misses_has_no_spike(whole, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, question = whole
-    context = Context(question, made)
-    points, laws = context.points.copy(), answering_laws(context)
-    of_general = (points["corpus"] == "general") & (points["role"] == "fit")
-    odd = points.loc[of_general & (points["r"] > 0), "run"].iloc[-1]
-    own = (points["run"] == odd) & (points["corpus"] == "general")
-    late = own & (points["step"] > 0)
-    points.loc[late, "loss"] *= 1.2
-    monkeypatch.setattr(Context, "points", points)
-    (line,) = (line for line in _spikes(context.fresh(), laws) if "on general at step" in line)
+    (line,) = (line for line in _spikes(context.fresh(), laws) if f"on {corpus} at step" in line)
+    assert line.startswith(f"{odd}: ")
+    assert why in line
     assert "spike" not in line
-    assert "does not follow the curve of this run. Its loss on general at step" in line
     assert line.endswith("leave the run as it is")
 
 
@@ -192,14 +185,15 @@ def test_an_answer_at_an_end_of_the_tried_peaks_is_said(whole) -> None:
     design = dataclasses.replace(question.design, peaks=[0.5, 1.0, 2.0])
     tried = dataclasses.replace(laws, question=dataclasses.replace(laws.question, design=design))
     low, middle, high = candidate_peaks(tried.question)
+    solved = goal_of(question).solve(laws)
     for peak, end in ((low, "smallest"), (middle, ""), (high, "largest")):
-        answer = dataclasses.replace(goal_of(question).solve(laws), peak=peak)
+        answer = dataclasses.replace(solved, peak=peak)
         lines = [line for line in answer_warnings(context, tried, answer, None) if line.startswith("its peak")]
         said = f"its peak learning rate is the {end} of those tried ({low:g}, {middle:g}, {high:g}): one beyond may be "
         assert [line.startswith(said) for line in lines] == [True] * bool(end)
     # Of peaks that no full run has had, it is not known.
     wider = dataclasses.replace(question, design=dataclasses.replace(question.design, peaks=[0.5, 1.0, 2.0, 4.0]))
-    answer = dataclasses.replace(goal_of(question).solve(laws), peak=high)
+    answer = dataclasses.replace(solved, peak=high)
     (line,) = (line for line in answer_warnings(Context(wider, made), tried, answer, None) if "tried" in line)
     said = (
         f"those tried ({low:g}, {middle:g}, {high:g}): design.peaks has {2 * high:g} too, not tried and maybe better; "
