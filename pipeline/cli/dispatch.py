@@ -3,15 +3,16 @@
 import contextlib
 import json
 import sys
+import textwrap
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from typing import TextIO
 
-from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
+from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS, help_page
 from pipeline.launch.exit_codes import exit_code_of
-from pipeline.question.messages import ConfigError, MissingError
+from pipeline.question.messages import ConfigError, MissingError, describe_keys
 from pipeline.show.console import LineConsole, is_closed
 from training.run import Exit
 
@@ -57,10 +58,19 @@ def run_verb(verb: str, words: list[str], debug: bool, loaded: Callable[[], obje
 def _print_help(verb: str, words: list[str]) -> Exit:
     module = import_module(f"pipeline.cli.{VERBS[verb].module or 'key_help'}")
     if VERBS[verb].module:
-        print(f"cptlaw {verb}: {VERBS[verb].help}\n{module.HELP}", end="")
+        values = {name: _in_help(of) for name, of in getattr(module, "HELP", {}).items()}
+        print(f"cptlaw {verb}: {VERBS[verb].help}\n{help_page(verb).format(**values)}", end="")
     else:
         module.print_keys(verb, words)
     return Exit.DONE
+
+
+def _in_help(of: type | Iterable[str]) -> str:
+    """The keys of a schema and what they are, a line or more each; or names."""
+    if not isinstance(of, type):
+        return ", ".join(of)
+    rows = (f"  {key:18}  {note}" for key, _, note in describe_keys(of) if note)
+    return "\n".join(textwrap.fill(row, 120, subsequent_indent=" " * 22, break_on_hyphens=False) for row in rows)
 
 
 def _print_json(output: TextIO, content: object) -> None:

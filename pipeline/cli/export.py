@@ -21,7 +21,7 @@ from pipeline.cli.words import names_and_keys, own_words, print_line, refuse_reh
 from pipeline.done import answer_digest
 from pipeline.goals.registry import goal_of, question_of_study
 from pipeline.question.data import below
-from pipeline.question.messages import ConfigError, describe_keys, studies_beside
+from pipeline.question.messages import ConfigError, studies_beside
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Export
 from pipeline.study.context import Context, context_of
@@ -55,15 +55,7 @@ class ExportSettings:
     false: its files as they are"""
 
 
-HELP = f"""usage: cptlaw export STUDY_FOLDER format=NAME [output=FILE] [devices=N] [micro_batch=N] [key=value ...]
-
-  NAME                {", ".join(FORMATS)}
-{"".join(f"  {key:19} {note}{chr(10)}" for key, _, note in describe_keys(ExportSettings))}
-  key=value           changes the study's question, like goal.tolerance=0.05 after recommend with the same
-
-It writes mixture, schedule, peak learning rate, steps, batch, sequence length and optimizer of the recommended run.
-What the trainer cannot express, or is left to do, is a comment in the file and a line on stderr.
-"""
+HELP = {"formats": FORMATS, "keys": ExportSettings}
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:

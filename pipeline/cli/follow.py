@@ -26,7 +26,7 @@ from pipeline.goals.ratio.following import Ending, FollowedRun, follow
 from pipeline.goals.registry import question_of_study
 from pipeline.launch.checkpoint_losses import checkpoint_losses
 from pipeline.question.loading import PIECES
-from pipeline.question.messages import ConfigError, StudyError, describe_keys
+from pipeline.question.messages import ConfigError, StudyError
 from pipeline.question.schema import Question
 from pipeline.show.following import following_items
 from pipeline.show.report.follow_page import write_follow_page
@@ -59,23 +59,7 @@ class FollowSettings:
     """Which run of a table of several; null: it has one."""
 
 
-NOTES = {key: note for key, _, note in describe_keys(FollowSettings)}
-HELP = f"""usage: cptlaw follow STUDY_FOLDER [LOG...] [checkpoints=FOLDER] [--watch SECONDS] [--json] [key=value ...]
-
-  LOG               of the run that is trained for real: trainer_state.json or a folder with one, a wandb offline run
-                    folder, a run's folder of a study, or a table (.csv, .parquet, .jsonl) with step, corpus and loss,
-                    or with step and a column for each key of losses; of a run that was resumed all its logs. A table's
-                    columns domain_ratio, tokens_per_step, non_embedding, peak and steps say which run it is
-{"".join(f"  {key:17} {note}{chr(10)}" for key, note in NOTES.items())}
-  key=value         keys of the question, where the run differs from the one that is asked about, like
-                    target.steps=6000 target.peak_learning_rate=1e-4 target.global_batch=64
-                    schedule@target.schedule=wsd
-
-It prints the validation losses beside those that the study's laws predicted, and since which step they are outside
-their 90% intervals; then what they say of the end: its losses, whether the general loss stays within the tolerance, and
-else how the rest could be changed. follow.html in the study has the curves. The study's question, fits and answer stay
-as they are.
-"""
+HELP = {"keys": FollowSettings}
 ENDS = ("loss", "low", "high")
 READ = ("domain_ratio", "tokens_per_step", "non_embedding", "peak", "steps")
 """Columns of a table that say which run it is, as cptlaw import reads them."""

@@ -33,7 +33,7 @@ from pipeline.cli.words import (
 )
 from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.loading import read_yaml
-from pipeline.question.messages import ConfigError, describe_keys, one_line
+from pipeline.question.messages import ConfigError, one_line
 from pipeline.question.overrides import with_whole_numbers
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect
@@ -68,19 +68,7 @@ class ImportSettings(RunFacts):
     """YAML file with any of these keys, and under runs: a file or run -> its facts."""
 
 
-NOTES = {key: note for schema in (RunFacts, ImportSettings) for key, _, note in describe_keys(schema) if note}
-HELP = f"""usage: cptlaw import FILE... name=STUDY [runs=FACTS.yaml] [key=value ...]
-
-  FILE  trainer_state.json or a folder with one, a wandb offline run folder, a .csv, .parquet or .jsonl table with
-        step, corpus and loss, and run where it has several, or what a chart of wandb's page exports as CSV, with a
-        column "RUN - KEY" for each run: give the files of both corpora together
-
-A second import of a run (same name in a table, wandb id or Trainer folder; same model_name and seed) replaces it. A
-run that was resumed is read from all its folders: give them together.
-
-{"".join(f"  {key:16} {note}{chr(10)}" for key, note in NOTES.items())}
-Other keys are those of a question, like law=[transfer-anchored] or goal.tolerance=0.05.
-"""
+HELP = {"facts": RunFacts, "keys": ImportSettings}
 FEWEST = 4
 """Equal losses from which on two runs are taken for one."""
 SAME_LOSS = 0.001

@@ -18,13 +18,6 @@ from pipeline.cli.words import print_line
 from pipeline.question.messages import ConfigError, nearest
 from training.run import Exit
 
-HELP = """usage: cptlaw laws [NAME]
-
-Without a name: each law, the number of its parameters, and the columns that it reads. With a name: its equation in
-LaTeX, its parameters with units and bounds, its columns, its source, and what its fit needs. docs/laws.md says when to
-use which.
-"""
-
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:
     """Print the table of all laws, or the long form of the law that is named."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 
-from pipeline.cli.verb_table import EXIT_CODES, HELP, HYDRA_OPTIONS, VERBS
+from pipeline.cli.verb_table import EXIT_CODES, HYDRA_OPTIONS, VERBS, help_page
 from training.stop import end_in_time, ignore_signals, interrupt_on_signals, leave_on_signals
 
 
@@ -42,7 +42,7 @@ def run(arguments: Sequence[str], loaded: Callable[[], object] = lambda: None) -
     if not words or words[0] in ("-h", "--help", "help"):
         width = max(map(len, VERBS))
         verbs = "\n".join(f"  {name:{width}}  {verb.help}" for name, verb in VERBS.items())
-        print(HELP.format(verbs=verbs, codes=EXIT_CODES), end="")
+        print(help_page("cptlaw").format(verbs=verbs, codes=EXIT_CODES), end="")
         return 0 if words else 2
     if " ".join(words[:2]) in VERBS:
         words[:2] = [" ".join(words[:2])]

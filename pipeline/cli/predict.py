@@ -34,33 +34,7 @@ from pipeline.study.target import find_target, other_batch
 from training.keys import Allowed
 from training.run import Exit
 
-KEY, THIRD = "domain_ratio=", "third=FILE"
-HELP = f"""usage: cptlaw predict STUDY_FOLDER {KEY}RATIO [{THIRD}] [key=value ...] [--json]
-       cptlaw predict STUDY_FOLDER ... new=SHORT {KEY}RATIO [key=value ...] [--json]
-       cptlaw predict points=FILE tokens=TOKENS [key=value ...] [--json]
-
-  {KEY}     ratio of the domain corpus in the training tokens, 0 to 1, or a list: {KEY}[0.1,0.3]
-  key=value         changes the run that is asked about, like target.steps=6000 target.peak_learning_rate=1e-4
-                    schedule@target.schedule=wsd, its model, of those of the study, model.name=NAME, or the laws,
-                    law=[dcpt]
-
-  {THIRD}     table of losses on validation text of neither corpus at some steps of the study's runs, with columns
-                    run, step, loss: its loss is predicted as a combination of both (Wang et al., 2025, eq. 6)
-
-It prints the loss on both corpora at the end of that run, with the 90% interval of a run that is measured, and how far
-the run lies beyond those that the laws were fitted to. Nothing is written: the study's question stays as it is.
-
-new=SHORT asks for a domain that the studies, of three domains or more, have not: by one law of their domains
-(cross-domain-k3) and short runs on the new one, of a size that they have, from 0 tokens to 2.5% of the longest run:
-  new               study of the short runs, or a table of their losses with columns run, N, D or tokens, r and loss
-It prints the loss at a quarter, a half and the end of the run that is asked about.
-
-points=FILE needs no study: a table of the losses of one model on one mixture, with D (billions of tokens) or tokens:
-  tokens            how many tokens to predict the loss at, or a list: tokens=[1e9,1e10]
-  columns           name that is read -> column of the file, or + - * / of columns: columns='{{D: step * 20 / 4410}}'
-  corpus            validation corpus to read, a value of the column corpus; left out: each one separately
-  law               laws of the average; left out: {", ".join(ONE_CURVE)}
-"""
+HELP = {"laws": ONE_CURVE}
 
 
 FAR = 12.0

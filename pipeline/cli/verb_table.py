@@ -1,7 +1,8 @@
-"""Every verb of the command line, and the text of `cptlaw --help`; without an import that takes time."""
+"""Every verb of the command line; without an import that takes time."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -12,7 +13,8 @@ class Verb(NamedTuple):
     on_study: bool = False
     """Whether it takes a study folder, and reads the question from the study.yaml in it, also where a name is given."""
     module: str = ""
-    """The module of `pipeline.cli` with HELP and `carry_out` of a verb that has keys of its own.
+    """The module of `pipeline.cli` with `carry_out` of a verb that has keys of its own, and HELP, what the words in
+    braces of help/VERB.txt stand for: a schema for its keys, or names.
 
     It gets the words, a console and, with --json, a function for what is printed; an error that it raises for a mistake
     of the user is shown as it is, a line each."""
@@ -72,32 +74,12 @@ HYDRA_OPTIONS = {
 }
 """Option of Hydra, short or long -> its long name."""
 
-HELP = """cptlaw: find the data mixture and the loss of continual pre-training from a few small runs.
-
-It trains small or short runs, fits scaling laws with intervals, recommends a mixture, and confirms it with runs that no
-fit has seen; of a large run it reads the log. Schedule and length are yours to give.
-
-usage: cptlaw VERB [STUDY_FOLDER] [key=value ...] [--debug]
-
-{verbs}
-
-examples:
-  cptlaw quickstart                              the built-in example, 4 to 15 minutes on two cores
-  cptlaw plan experiment=quickstart 'mixture.domain_ratio=[0.1,0.5,0.9]'
-  cptlaw plan experiment=own corpora.sources.general.path=prose/ corpora.sources.domain.path=law.jsonl.gz
-  cptlaw advise smollm2-135m corpora.sources.domain.path=law.jsonl.gz corpora.sources.general.path=prose/
-  cptlaw report studies/quickstart               the report of an existing study
-  cptlaw export studies/quickstart format=trl    the recommended run as the configuration of another trainer
-  cptlaw tables tables.run=true                  train every study that the papers' tables need, then make the tables
-  cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' columns='{{N: params_b, D: tokens_b, loss: val_loss}}'
-
-cptlaw VERB --help lists the keys that people set first, --help all every key, --help goal those of a section. Overrides
-follow Hydra: group=word of conf/, key=value, 'key=[a,b]'; so do --cfg job, which prints the question, and --info.
-status, plan, fit, recommend, predict, confirm and follow take --json. eval "$(cptlaw -sc install=bash)": Tab completes.
-exit codes: {codes}
-"""
-
 EXIT_CODES = """0 done; 1 a run failed, recommend finds nothing that meets the goal, or an error of the program (--debug
 shows where); 2 bad configuration; 3 input missing or disk full; 75 stopped or waiting: remove the file STOP of the
 study if there is one, and give the command again"""
 """README has the same words."""
+
+
+def help_page(name: str) -> str:
+    """The page of help of a verb, or of `cptlaw` itself, with words in braces."""
+    return (Path(__file__).parent / "help" / f"{name}.txt").read_text()

@@ -20,7 +20,7 @@ from pipeline.cli import verbs
 from pipeline.cli.json_output import held_out_errors, json_of
 from pipeline.cli.key_help import FIRST
 from pipeline.cli.main import run
-from pipeline.cli.verb_table import VERBS
+from pipeline.cli.verb_table import VERBS, help_page
 from pipeline.done import answer_digest, exported
 from pipeline.goals.active.history import ChosenRun, DesignRound, write_rounds
 from pipeline.question.schema import LawConfig, Question
@@ -129,7 +129,7 @@ def test_every_verb_has_its_function() -> None:
         own = importlib.import_module(f"pipeline.cli.{verb.module}") if verb.module else None
         found = own.carry_out if own else verbs.FUNCTIONS.get(name)
         assert (name in STEPS) != callable(found), name
-        assert own is None or own.HELP.startswith(f"usage: cptlaw {name} ")
+        assert own is None or help_page(name).startswith(f"usage: cptlaw {name} ")
 
 
 def test_the_options_of_hydra(study: tuple[Study, Question], capsys) -> None:
