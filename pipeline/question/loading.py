@@ -35,7 +35,7 @@ from pipeline.question.messages import (
     value_problems,
 )
 from pipeline.question.overrides import readable
-from pipeline.question.presets import goal_section, groups, is_group, kinds, law_problems, law_sections, laws, named
+from pipeline.question.presets import groups, is_group, kinds, law_problems, laws, named
 from pipeline.question.rehearsal import give_texts, rehearsed
 from pipeline.question.schema import Question
 from pipeline.question.validation import Check, problems
@@ -304,8 +304,12 @@ def _word_problems(word: str, error: Exception) -> list[str]:
         known := groups().get(key, [])
     ):
         return [unknown_choice(key, text, known)]
-    if "Could not override" in str(error) and key in WORDS:
-        return [_of_which_phase(word, key, text)]
+    if override.package and type_of(override.package) is None:
+        return [f"{override.package}: no such key{suggested_key(override.package)}"]
+    if key in ("schedule", "evaluation") and not override.package:
+        phase = "target" if key == "schedule" else "continual"
+        another = f"or another phase in place of {phase}"
+        return [f"{word}: of which phase? Give {key}@{phase}.{key}={text}, {another}"]
     if "Could not append" in str(error):
         return [f"{word}: there is such a key; give it without +"]
     section, _, group = key.rpartition(".")
@@ -355,46 +359,30 @@ def _deletion_problem(key: str) -> str:
     return f"~{key}: cannot be deleted; leave it out for its default, or set it: {key}=..."
 
 
-def _of_which_phase(word: str, group: str, value: str) -> str:
-    """The question about a word that several phases take."""
-    phase = "target" if group == "schedule" else "continual"
-    return f"{word}: of which phase? Give {group}@{phase}.{group}={value}, or another phase in place of {phase}"
-
-
 def _override(stored: Any, word: str) -> None:
-    """Change a stored question by one override, in place."""
+    """Change a stored question by one override, in place. Raises one of `REFUSED`: `_word_problems` says why."""
     override = parsed(word)
+    key = override.key_or_group
     if override.is_delete():
-        section, _, name = override.key_or_group.rpartition(".")
+        section, _, name = key.rpartition(".")
         if not re.fullmatch("|".join(FREE_NAMES), section):
-            raise ConfigError([_deletion_problem(override.key_or_group)])
+            raise ValueError(word)
         OmegaConf.select(stored, section).pop(name, None)
         return
-    key, value = override.key_or_group, override.value()
-    if key == "schedule" and override.package:
-        if value not in WORDS[key]:
-            raise ConfigError([unknown_choice(key, str(value), WORDS[key])])
-        if (section := type_of(override.package)) is None:
-            raise ConfigError([f"{override.package}: no such key{suggested_key(override.package)}"])
-        OmegaConf.update(stored, override.package, OmegaConf.merge(section, WORDS[key][str(value)]), merge=False)
-        return
+    value: Any = override.value()
     if key == "experiment":
-        if value not in (known := groups()[key]):
-            raise ConfigError([unknown_choice(key, str(value), known)])
-        return
-    if key == "law":
-        stored.law = law_sections(value)
-        return
-    if key in kinds() and key != "goal":
-        if value not in (words := [*kinds()[key]]):
-            raise ConfigError([unknown_choice(key, str(value), words)])
-        key = f"{key}.kind"  # The word says nothing more, as for Hydra.
-    elif key == "schedule":
-        raise ConfigError([_of_which_phase(word, key, str(value))])
-    elif key != "goal" and is_group(key):
+        if value not in groups()[key]:
+            raise ValueError(word)
+    elif key == "law":
+        stored.law = {name: laws()[name] for name in (value if isinstance(value, list) else [value])}
+    elif key == "schedule" and override.package:
+        pieces = OmegaConf.merge(type_of(override.package), WORDS[key][value])
+        OmegaConf.update(stored, override.package, pieces, merge=False)
+    elif key in kinds():
+        stored[key].update(kinds()[key][value])
+    elif is_group(key) and key != "schedule":
         problem = f"{key}: a group; an existing study takes law=[...], goal=..., schedule@target.schedule=... and"
         named = f"; {key}.name={value} asks about that model of the study" if key == "model" else ""
         raise ConfigError([f"{problem} single keys, like goal.tolerance=0.05{named}"])
-    OmegaConf.update(
-        stored, key, goal_section(value) if key == "goal" else value, merge=True, force_add=override.is_force_add()
-    )
+    else:
+        OmegaConf.update(stored, key, value, merge=True, force_add=override.is_force_add())

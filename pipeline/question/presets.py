@@ -139,21 +139,6 @@ def law_problems(names: Iterable[Any]) -> Iterator[str]:
         yield line
 
 
-def law_sections(names: Any) -> dict[str, LawConfig]:
-    """The section `law` that `law=[...]` selects. ConfigError: names of no law that a study can fit."""
-    known, names = laws(), names if isinstance(names, list) else [names]
-    if problems := [*law_problems(names)]:
-        raise ConfigError(problems)
-    return {name: known[name] for name in names}
-
-
-def goal_section(name: Any) -> Any:
-    """The keys of the section `goal` that `goal=NAME` sets. ConfigError: no such goal."""
-    if name not in GOAL_KINDS:
-        raise ConfigError([unknown_choice("goal", str(name), GOAL_KINDS)])
-    return {"kind": name}
-
-
 @functools.cache
 def kinds() -> dict[str, dict[str, dict[str, str]]]:
     """Group -> word -> keys, of the sections whose `kind` names one of a few."""
