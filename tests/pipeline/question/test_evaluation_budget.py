@@ -25,8 +25,7 @@ def evaluated_part(run: PlannedRun) -> float:
     return 1 - training / run_flops(spec)
 
 
-@pytest.mark.parametrize("budget", [0.05, 0.2, 0.4])
-@pytest.mark.parametrize("every", [1, 7])
+@pytest.mark.parametrize(("every", "budget"), [(1, 0.05), (7, 0.2), (1, 0.4)])
 def test_no_run_evaluates_more_than_its_budget(budget: float, every: int) -> None:
     question = read_question([*DENSE, f"continual.evaluation.every={every}", f"evaluation_budget={budget}", BRANCH])
     for run in runs_of(question):
