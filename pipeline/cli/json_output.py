@@ -33,7 +33,8 @@ def json_of(verb: str, question: Question) -> JSON:
             return content
         # The outcome of a confirmation judges its seeds alone; this is what terminal, report and exports say.
         known = conclusion_of(context)
-        return content | {"conclusion": known.headline, "known": known.is_known, "confirmed": known.verdict}
+        said = {"conclusion": known.headline, "known": known.is_known, "confirmed": known.verdict}
+        return content | said | {"domain_ratio_by_runs": known.domain_ratio}
     content = {"status": _status, "plan": _plan, "fit": _fit}[verb](context)
     return {"schema": 1, "study": str(context.study.folder), **content}
 

@@ -168,6 +168,12 @@ def ratio_interval(answer: Recommendation | LawAnswer, kind: str) -> str:
     return f"90% interval {answer.low or 0.0:.1%} to {answer.high or 0.0:.1%}"
 
 
+def named_interval(content: Recommendation, domain: str, by_runs: float | None) -> str:
+    """The same of an answer, with the predicted ratio, where confirmation runs give another to train on."""
+    interval = ratio_interval(content, content.goal.kind)
+    return interval if by_runs is None else f"predicted {percent((content.mixture or {})[domain])}, {interval}"
+
+
 def is_too_far(content: Recommendation) -> bool:
     """Whether its run is too far from the fitted ones, or not at their one ratio, so that no loss is predicted."""
     return bool(one_ratio(content)) or any(line.startswith("not known: ") for line in content.warnings)

@@ -17,7 +17,7 @@ from pipeline.show.report.study_page import study_page
 from pipeline.show.report.tables import record
 from pipeline.show.report.weights_page import weights_page
 from pipeline.show.table import Table
-from pipeline.show.tables import is_too_far, ratio_interval
+from pipeline.show.tables import is_too_far, named_interval, ratio_interval
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
 from pipeline.study.number_format import percent, quantity
@@ -80,7 +80,8 @@ def _sentence(answer: Evidence) -> str:
         return f"{domain}: not answered; run {fit}, then {recommend}."
     if _domain_ratio(answer) is None:
         return f"{domain}: {one_ratio(content) or f'none, {content.binding}'}."
-    return f"{domain}: {answer.conclusion.headline} ({ratio_interval(content, content.goal.kind)})."
+    known = answer.conclusion
+    return f"{domain}: {known.headline} ({named_interval(content, domain, known.domain_ratio)})."
 
 
 def _card(folder: Path, answer: Evidence) -> tuple[str, str, str, str]:
@@ -90,7 +91,7 @@ def _card(folder: Path, answer: Evidence) -> tuple[str, str, str, str]:
         known = answer.conclusion
         ratio = ratio if known.domain_ratio is None else known.domain_ratio
         value = f"{percent(ratio)} {answer.domain}" if known.is_known else "not known yet"
-        more = f"{ratio_interval(content, content.goal.kind)}; confirmation: {answer.conclusion.verdict}"
+        more = f"{named_interval(content, answer.domain, known.domain_ratio)}; confirmation: {known.verdict}"
     elif content is not None:
         value, more = ("not known yet", one_ratio(content)) if one_ratio(content) else ("none", content.binding)
     return answer.domain, value, more, quote(place) if (folder / place).exists() else ""

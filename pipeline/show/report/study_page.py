@@ -15,7 +15,14 @@ from pipeline.show.report.explorer import explorer
 from pipeline.show.report.loss_figures import loss_curves, ratio_curves
 from pipeline.show.report.page import page
 from pipeline.show.report.tables import dates, held_out_table, parameter_tables, record, spent
-from pipeline.show.tables import answer_table, candidates_table, confirmation_table, is_too_far, ratio_interval
+from pipeline.show.tables import (
+    answer_table,
+    candidates_table,
+    confirmation_table,
+    is_too_far,
+    named_interval,
+    ratio_interval,
+)
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.number_format import laws_used, percent, quantity, weights_used
 
@@ -57,10 +64,11 @@ def answer_sentence(evidence: Evidence) -> str:
     peak = f" at a peak learning rate of {content.peak_learning_rate:g}" if content.peak_learning_rate else ""
     predicted = " and ".join(f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items())
     ratio = evidence.domain_ratio if known.domain_ratio is None else known.domain_ratio
+    interval = named_interval(content, evidence.domain, known.domain_ratio)
     mixture = f"{percent(ratio)} {evidence.domain} and {percent(1 - ratio)} {evidence.general}"
     begins = f"Train {run} on" if known.is_known else " ".join([*known.lines[1:], f"Predicted for {run}:"])
     words = [
-        f"{begins} {mixture}{peak} (domain ratio: {ratio_interval(content, content.goal.kind)}).",
+        f"{begins} {mixture}{peak} (domain ratio: {interval}).",
         f"{asked} {_BINDING[known.is_known]}: {content.binding}.",
     ]
     if not is_too_far(content):
@@ -84,11 +92,13 @@ def _asked(evidence: Evidence, content: Recommendation) -> str:
 
 def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
     """What the head of the page shows: parts of a bar, cards, tables."""
-    ratio, kind = evidence.domain_ratio, content.goal.kind
-    parts = []
+    known, kind = evidence.conclusion, content.goal.kind
+    by_runs, parts = known.domain_ratio, []
+    ratio = evidence.domain_ratio if by_runs is None else by_runs
     if ratio is not None:
-        predicted = "" if evidence.conclusion.is_known else " predicted"
-        names = f"{evidence.domain}{predicted}, {ratio_interval(content, kind)}", evidence.general
+        of = "" if known.is_known else " predicted"
+        of += "," if by_runs is None else " by the runs;"
+        names = f"{evidence.domain}{of} {named_interval(content, evidence.domain, by_runs)}", evidence.general
         colours = reversed(CORPUS_COLOURS)
         parts = [(f"{percent(of)} {name}", of, ink) for of, name, ink in zip((ratio, 1 - ratio), names, colours)]
     others = [
@@ -103,7 +113,7 @@ def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
     colours = dict(zip(evidence.corpora, CORPUS_COLOURS))
     return {
         "parts": parts,
-        "interval": (content.low or 0.0, content.high or 0.0),
+        "interval": (content.low or 0.0, content.high or 0.0) if by_runs is None else None,
         "cards": _cards(evidence, content),
         "table": answer_table(content, evidence.answered, colours),
         "note": note,

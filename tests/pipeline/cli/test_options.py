@@ -62,6 +62,7 @@ def test_the_guide_lists_the_keys_of_each_verb(study: tuple[Study, Question]) ->
     assert {*next(iter(fitted["parameters"].values()))} == documented("a parameter")
     known = conclusion_of(context_of(study[1]))
     words = {"conclusion": known.headline, "known": known.is_known, "confirmed": known.verdict}
+    words["domain_ratio_by_runs"] = known.domain_ratio
     assert content["recommend"] == json.loads((study[0].folder / "recommendation.json").read_text()) | words
     assert content["confirm"] == json.loads((study[0].folder / "confirmation.json").read_text()) | words
 

@@ -13,7 +13,7 @@ from pipeline.question.schema import Question
 from pipeline.question.schema.training import ScheduleConfig
 from pipeline.show.conclusion import Conclusion, conclude, conclusion_of
 from pipeline.show.report.evidence import Evidence
-from pipeline.show.report.study_page import answer_sentence
+from pipeline.show.report.study_page import answer_sentence, study_page
 from pipeline.show.tracking.answer import answer_summary
 from pipeline.study.artifacts import MISSED_RUN, Confirmation, Interval, PredictedLoss, Recommendation, RecommendedRun
 from pipeline.study.context import Context
@@ -140,9 +140,14 @@ def test_just_above_the_tolerance_the_ratio_that_the_runs_keep_to_is_what_to_tra
     )
     assert known.domain_ratio == 0.49
     evidence = Evidence(Context(dataclasses.replace(QUESTION, studies=str(tmp_path)), Study(tmp_path)))
-    assert "tokens on 49% code and 51% general (domain ratio: 90% interval " in answer_sentence(evidence)
+    beside = "predicted 50%, 90% interval 40.0% to 60.0%"
+    assert f"tokens on 49% code and 51% general (domain ratio: {beside})." in answer_sentence(evidence)
     assert " These losses are those of the predicted ratio, 50%. " in answer_sentence(evidence)
     evidence.study.write_plan([])
+    page = study_page(evidence)
+    assert f"49% code by the runs; {beside}</span>" in page
+    assert "51% general</span>" in page
+    assert '<div class="interval">' not in page
     assert answer_summary(evidence)["domain_ratio_by_runs"] == 0.49
     assert _conclusion(tmp_path, MET).domain_ratio is None
 
