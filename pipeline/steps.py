@@ -222,6 +222,7 @@ def confirm(context: Context, console: Console) -> Exit:
             code = launch(context, console, runs)
             if code != Exit.DONE or any(study.state(run) != "done" for run in runs):
                 return code  # DONE: they are queued, and behind them the job that compares.
+            add_to_plan(study, runs)  # A plan that was written meanwhile left out those that had not begun.
     print_items(shown(goal.confirm(context.fresh(), runs), context.fresh()), console)
     return Exit.DONE
 

@@ -10,8 +10,9 @@ runs), and the six domains of dcpt-six-small. By kind: of each series the ratios
 errors that an interval is made of. Each law is judged, and the average of all, and of those that know learning rates,
 which are nearly one. Every series has the same weight. The factors of `fitting.uncertainty.misfit` make the coverage
 90% here, so each is also judged by the factor that the other sources of runs ask for. Few runs: each draw is fitted and
-tested as `cptlaw fit` does, and the last points of all other runs are predicted. None: late tokens, or the largest
-size, are left out, and of these the ends of runs at ratio 0 are predicted, of which dcpt has read none.
+tested as `cptlaw fit` does, the last points of all other runs are predicted, and answers asked for whose domain ratio
+such a run has. None: late tokens, or the largest size, are left out, and of these the ends of runs at ratio 0 are
+predicted, of which dcpt has read none.
 """
 
 import sys
@@ -25,10 +26,11 @@ import pandas as pd
 import fitting
 from docs.studies.law_errors import Series, has_trials, kept_series, last_points, trials
 from fitting import PointsError
-from fitting.law_average import APART, AVERAGE, LEAST_LOSS, errors_in_common
+from fitting.law_average import APART, AVERAGE, LEAST_LOSS, errors_in_common, own_column
 from fitting.parallel import over_cores
-from fitting.uncertainty.misfit import FACTORS, NEXT, STAND_IN, average_factor, extrapolation, half_width
-from pipeline.study.fits import SPLITS, shared_folds
+from fitting.schedule import ANNEALING
+from fitting.uncertainty.misfit import FACTORS, NEXT, STAND_IN, average_factor, half_width
+from pipeline.study.fits import SPLITS, horizon_weights, shared_folds, with_average
 
 LAWS = {"dcpt": (60, 0.1), "transfer-anchored": (5, 0.0), "transfer-scaled": (5, 0.0), "transfer-replay": (5, 0.0)}
 """Law -> the first step and the smallest ratio that it is fitted to, as their `study` has them."""
@@ -40,6 +42,9 @@ NARROW = 0.7
 COUNTS, DRAWS = (4, 6, 9), 3
 MANY = 1_000_000
 """Runs whose number widens no interval."""
+RIGHT = 1e-3
+"""Distance of a ratio to an end of an interval that still counts as inside: the grid's."""
+RATIOS = ("ratio", "ratio half", "ratio held")
 
 
 def all_series() -> Iterator[Series]:
@@ -150,20 +155,19 @@ def by_kind() -> pd.DataFrame:
 
 
 def points_of_other_runs(job: tuple[Series, int, int]) -> pd.DataFrame:
-    """The last points of the runs of a series that were not drawn.
+    """The last points of the runs of a series that were not drawn, predicted and asked about as a study would.
 
-    Their error, and the half-width of the interval with and without what it is widened by because runs are few.
+    Their error, and the half-width of the interval with and without what it is widened by because runs are few. Of
+    general also the answer of `fitting.trade_off` where the tolerance is what a run measured, so that its domain ratio
+    is right: the miss, and whether the interval holds it.
     """
     series, count, seed = job
     points, schedules = series.points, series.schedules
-    runs = points["run"].unique()
     random = np.random.default_rng([seed, count, sum(map(ord, series.source + series.name))])
-    drawn = points["run"].isin(random.choice(runs, count, replace=False))
-    outside = points[~drawn & (points["r"] >= max(r for _, r in LAWS.values()))]
-    ends = last_points(outside)
+    drawn = points["run"].isin(random.choice(points["run"].unique(), count, replace=False))
     admitted = {law: points[drawn & (points["step"] >= step) & (points["r"] >= r)] for law, (step, r) in LAWS.items()}
     shared = points[drawn & np.logical_and.reduce([points.index.isin(own.index) for own in admitted.values()])]
-    fits, known = {}, {}
+    fits, parts = dict[str, fitting.Fit](), []
     for law, own in admitted.items():
         of_law = None if law == "dcpt" else schedules
         try:
@@ -172,45 +176,49 @@ def points_of_other_runs(job: tuple[Series, int, int]) -> pd.DataFrame:
             continue
         for split in SPLITS:
             try:
-                tested = fitting.held_out(own, law, shared_folds(own, shared, split), of_law)
+                judged = fitting.held_out(own, law, shared_folds(own, shared, split), of_law, few=True)
             except PointsError:
                 continue
-            known[law, split] = log_errors(tested[tested.index.isin(shared.index)])
-    if len(fits) < 2:
+            judged = judged[judged.index.isin(shared.index)]
+            parts.append(judged.assign(law=law, split=split, corpus=series.name))
+    if len(fits) < 2 or not parts:
         return pd.DataFrame()
-    logs = pd.DataFrame({law: np.log(fit.predict(ends)) for law, fit in fits.items()}, index=ends.index)
-    ranges = {axis: (shared[axis].min(), shared[axis].max()) for axis in ("N", "D")}
-    rows = []
-    for at, end in ends.iterrows():
-        kind = extrapolation(ranges, end["N"], end["D"])
-        inner = next((one for one in NEXT[kind] if all((law, one) in known for law in fits)), None)
-        errors = pd.DataFrame({law: known[law, inner] for law in fits if inner}).dropna()
-        if errors.empty:
+    tested, rows = pd.concat(parts), []
+    for _, end in last_points(points[~drawn & (points["r"] >= max(r for _, r in LAWS.values()))]).iterrows():
+        weight = horizon_weights({series.name: fits}, tested, end["N"], end["D"])
+        if not weight[series.name]:
             continue
-        weights = pd.Series(fitting.law_weights({law: errors[law].to_numpy() for law in fits}))
-        mean = logs.loc[at] @ weights
-        apart = APART * np.sqrt(((logs.loc[at] - mean) ** 2) @ weights)
-        of_all = errors @ weights
-        in_common = errors_in_common(errors[weights.index].to_numpy(), weights.to_numpy())
-        residual = float(np.sqrt(sum(weights[law] * fits[law].metrics["log_rmse"] ** 2 for law in fits)))
-        half, plain = (
-            np.hypot(half_width(of_all.to_numpy(), residual, average_factor(kind, in_common), number), apart)
-            for number in (shared["run"].nunique(), MANY)
-        )
-        rows.append({"error": abs(np.log(end["loss"]) - mean), "half": half, "plain": plain, "kind": kind})
+        average = with_average({series.name: fits}, weight, tested)[series.name][AVERAGE]
+        assert isinstance(average, fitting.LawAverage)
+        many = replace(average, fits={law: replace(fit, n_runs=MANY) for law, fit in average.fits.items()})
+        frame = pd.DataFrame([end])
+        for law, fit in average.fits.items():
+            areas = fitting.with_areas(frame, schedules, fit.decay) if schedules else frame
+            frame = frame.assign(**{own_column(law, name): areas[name] for name in ANNEALING if name in areas})
+        half, plain = (np.log(of.predict_interval(frame)[1] / of.predict(frame))[0] for of in (average, many))
+        error = abs(np.log(end["loss"]) - np.log(average.predict(frame)[0]))
+        row = {"error": error, "half": half, "plain": plain, "kind": average.spread.kind(end["N"], end["D"])}
+        domain_ratio = 1 - end["r"]
+        if series.kind == "general" and 0 < domain_ratio < 1:
+            at = {name: float(frame[name].iloc[0]) for name in average.columns if name not in ("N", "D", "r")}
+            before, size = end["loss_before"], (end["N"], end["D"])
+            sides = {"general_at": at, "domain_at": at}
+            answer = fitting.trade_off(average, average, *size, end["loss"] / before - 1, before, **sides)
+            ratio, low, high = (side or 0.0 for side in (answer.domain_ratio, answer.low, answer.high))
+            inside = low - RIGHT <= domain_ratio <= high + RIGHT
+            row |= {"ratio": abs(ratio - domain_ratio), "ratio half": (high - low) / 2, "ratio held": inside}
+        rows.append(row)
     return pd.DataFrame(rows).assign(source=series.source, runs=count, weight=1 / max(len(rows), 1))
 
 
 def coverage(rows: pd.DataFrame) -> pd.Series:
-    """Coverage with and without the widening, mean error and half-width; every draw has the same weight."""
-    weight = rows["weight"]
-    mean = {
-        "held": rows["error"] <= rows["half"],
-        "held by plain": rows["error"] <= rows["plain"],
-        "error": rows["error"],
-        "half": rows["half"],
-    }
-    return pd.Series({name: np.average(values, weights=weight) for name, values in mean.items()} | {"n": len(rows)})
+    """Coverage with and without the widening, mean error and half-width, of losses and ratios; a draw weighs alike."""
+    held = {"held": rows["error"] <= rows["half"], "held by plain": rows["error"] <= rows["plain"]}
+    table = rows[["error", "half"]].assign(**held)
+    means = {name: np.average(values, weights=rows["weight"]) for name, values in table.items()} | {"n": len(rows)}
+    asked = rows.dropna(subset="ratio")
+    ratios = {f"mean {name}": np.average(asked[name].astype(float), weights=asked["weight"]) for name in RATIOS}
+    return pd.Series(means | ratios | {"answers": len(asked)})
 
 
 def without_the_corpus(job: tuple[Series, str]) -> pd.DataFrame:
@@ -245,7 +253,7 @@ def main(part: str = "") -> None:
     table = pd.concat(over_cores(points_of_other_runs, jobs), ignore_index=True)
     table = table[np.isfinite(table["error"])]
     for by in ("runs", "kind", "source"):
-        print(table.groupby(by)[[*table]].apply(coverage).round(4))
+        print(table.groupby(by)[[*table]].apply(coverage).round(3).to_string())
 
 
 if __name__ == "__main__":

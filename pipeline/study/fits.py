@@ -253,9 +253,15 @@ def weights(tested: pd.DataFrame, corpus: str, kind: str, horizon: float = 1.0) 
     At `horizon` times the fitted tokens only the laws that see so far count, if there is one.
     """
     tables = _common_errors_of(tested, corpus)
-    errors = next((tables[split] for split in NEXT[kind] if split in tables), pd.DataFrame())
+    errors = tables.get(weighing_split(tested, corpus, kind), pd.DataFrame())
     known = {str(law): errors[law].to_numpy() for law in errors}
     return law_weights({law: known[law] for law in laws_that_count(known, horizon)}) if len(errors) else {}
+
+
+def weighing_split(tested: pd.DataFrame, corpus: str, kind: str) -> str:
+    """The split by whose errors laws are weighed on a corpus for a kind of extrapolation; empty: none was tested."""
+    tables = _common_errors_of(tested, corpus)
+    return next((split for split in NEXT[kind] if split in tables), "")
 
 
 def horizon_weights(

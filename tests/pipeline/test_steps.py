@@ -50,6 +50,21 @@ def test_nothing_but_the_report_is_left_of_a_confirmed_study(confirmed: Context,
     assert next_steps(confirmed.fresh()) == list(STEPS)
 
 
+def test_a_plan_written_while_confirmation_runs_train_loses_none_of_them(confirmed: Context, monkeypatch) -> None:
+    study, whole = confirmed.study, confirmed.plan
+
+    def plan_meanwhile(*_) -> Exit:
+        study.write_plan([run for run in whole if run.role != "confirm"])
+        return Exit.DONE
+
+    monkeypatch.setattr(steps, "launch", plan_meanwhile)
+    monkeypatch.setattr(steps, "planned_corpora", lambda context: context.manifest)
+    of_runs = dataclasses.replace(confirmed.question.confirm, around=[0.15])
+    asked = confirmed.asking(dataclasses.replace(confirmed.question, confirm=of_runs))
+    assert steps.confirm(asked, Console()) == Exit.DONE
+    assert {run.name for run in study.read_plan()} == {run.name for run in whole}
+
+
 @pytest.mark.parametrize(
     ("left", "name"), [("confirm", "confirmation.json"), ("fit", "recommendation.json"), ("collect", "points.parquet")]
 )

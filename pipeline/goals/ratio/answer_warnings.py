@@ -222,15 +222,6 @@ def _end_of_peaks(context: Context, tried: list[float], peak: float | None) -> s
     return f"{line}: one beyond may be better (design.peaks)" if len(tried) > 1 else ""
 
 
-def lengths_of(laws: Iterable[str]) -> Iterator[str]:
-    """How far from the fitted tokens each law with such a limit counts beside other laws."""
-    for name in laws:
-        if LAWS[name].nearest:
-            yield f"{name} counts only beyond {LAWS[name].nearest:g} times"
-        elif np.isfinite(LAWS[name].furthest):
-            yield f"{name} counts only up to {LAWS[name].furthest:g} times"
-
-
 def unfollowed(context: Context, laws: AnsweringLaws) -> Iterator[str]:
     """A line for each corpus and split whose held-out losses all answering laws miss by more than their mean would."""
     folds = context.tested.assign(by=context.tested["split"], row=context.tested["step"])

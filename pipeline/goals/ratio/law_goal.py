@@ -11,11 +11,10 @@ from dataclasses import replace
 from functools import partial
 
 from fitting import Estimate, PointsError
-from fitting.law_average import WEIGHT_FLOOR
 from pipeline.goals.active.outlook import budget_lines, later_runs, plan_lines, refuse_budget
 from pipeline.goals.active.rounds import add_confirmation_runs, design_runs, is_answered, most_telling, next_round
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
-from pipeline.goals.ratio.answer_warnings import answer_warnings, beyond_runs, by_weight, domain_gain, lengths_of
+from pipeline.goals.ratio.answer_warnings import answer_warnings, beyond_runs, by_weight, domain_gain
 from pipeline.goals.ratio.answering_laws import (
     CHANGE_LAW,
     AnsweringLaws,
@@ -27,6 +26,7 @@ from pipeline.goals.ratio.answering_laws import (
     ratio_of_run,
 )
 from pipeline.goals.ratio.asked import asked_lines, pieces_as_given, short_lines, size_lines
+from pipeline.goals.ratio.averaged_laws import weight_lines
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs, ratios, why_another_seed
 from pipeline.goals.ratio.outcomes import NO_RUNS, Others, Rows
 from pipeline.question.design import is_active, with_peak
@@ -53,7 +53,7 @@ from pipeline.study.earlier import earlier_line, refuse_other_earlier, studies_o
 from pipeline.study.fits import back_test, fit_all, keep_errors, trust
 from pipeline.study.fitted_points import first_mixture
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
-from pipeline.study.number_format import percent, weights_used
+from pipeline.study.number_format import percent
 
 
 class LawGoal(Goal):
@@ -165,7 +165,7 @@ class LawGoal(Goal):
         fits = fit_all(study, question, points, rates, log)
         tested = back_test(study, question.with_laws(fits), points, rates)
         keep_errors(study, fits, tested)
-        return FitSummary(tested, [*([] if self.chooses_run else _weight_lines(context.fresh())), *trust(tested)])
+        return FitSummary(tested, [*([] if self.chooses_run else weight_lines(context.fresh())), *trust(tested)])
 
     def recommend(self, context: Context, log: Log) -> Recommendation:
         """Answer with `answering_laws`. Raises PointsError: they cannot be asked this."""
@@ -343,29 +343,6 @@ class LawGoal(Goal):
     def confirm(self, context: Context, runs: list[PlannedRun]) -> Confirmation:
         collect(context.study, context.question.corpora.general)
         return compare(context.fresh(), runs, self.outcome)
-
-
-def _weight_lines(context: Context) -> Iterator[str]:
-    """What each law counts in the average, and why a law with larger errors counts too; none where one law answers."""
-    with contextlib.suppress(StudyError, PointsError):
-        weights = answering_laws(context).weights
-        shown = "; ".join(f"{weights_used(of)} on {corpus}" for corpus, of in weights.items() if len(of) > 1)
-        if shown:
-            yield (
-                f"the answer is of an average of the laws: {shown}; weights go with 1 / (held-out error squared + "
-                f"{WEIGHT_FLOOR:.1%} squared)"
-            )
-        alone: dict[str, list[str]] = {}
-        for corpus, of_law in weights.items():
-            others = [*lengths_of(law for law in context.tested["law"].unique() if law not in of_law)]
-            why = f": {', '.join(others)} the fitted tokens" if others else ""
-            if len(of_law) == 1:
-                alone.setdefault(f"{next(iter(of_law))} answers alone on {{}}{why}", []).append(corpus)
-        yield from (line.format(" and ".join(corpora)) for line, corpora in alone.items())
-        one_law = {"transfer-anchored", "transfer-scaled"}
-        sizes = context.points.loc[context.points["role"] == "fit", "N"].nunique()
-        if sizes == 1 and any(one_law <= {*of_law} for of_law in weights.values()):
-            yield "with runs of one size transfer-scaled is transfer-anchored: nearly one law, counted twice"
 
 
 def _refuse_other_runs(context: Context) -> None:

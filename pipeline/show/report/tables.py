@@ -24,8 +24,9 @@ _INTERVALS = (
 )
 _REFITTED = (
     "Each law was fitted again without a part of the points and predicted that part. All laws are "
-    "compared on the same points. An average weighs its laws by these errors; where one law answers it is that of the "
-    "least mean error in size and tokens. The errors widen the prediction intervals."
+    "compared on the same points. An average weighs its laws by the errors of the column that is like the answer: "
+    "another ratio, more tokens, a larger size, or both; where one law answers it is that of the least mean error in "
+    "size and tokens. The errors widen the prediction intervals."
 )
 _COUNTED = (
     "Tokens and FLOPs are those of the whole plan, evaluations included. Time is the sum over all attempts that "

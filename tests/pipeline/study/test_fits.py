@@ -20,7 +20,7 @@ from fitting.law_average import AVERAGE
 from fitting.uncertainty.horizon import POWER, half_width
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
 from fitting.uncertainty.spread import Spread
-from pipeline.goals.ratio import law_goal
+from pipeline.goals.ratio import averaged_laws
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.registry import read_question
@@ -111,24 +111,28 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
 def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: pytest.MonkeyPatch) -> None:
     study, question = whole
     laws = {"general": {"transfer-anchored": 0.5, "transfer-scaled": 0.5}, "code": {"transfer-open-saturating": 1.0}}
-    tested = pd.DataFrame({"law": ["transfer-open-saturating", "transfer-open", "dcpt"], "corpus": "code"})
-    monkeypatch.setattr(law_goal, "answering_laws", lambda _: SimpleNamespace(weights=laws))
-    monkeypatch.setattr(Context, "tested", tested)
     context = Context(question, study)
-    average, alone = law_goal._weight_lines(context)
+    held_out = Context(question, study).tested.query("law == 'dcpt'")
+    names = ("transfer-open-saturating", "transfer-open", "dcpt")
+    tested = pd.concat([held_out.assign(law=law) for law in names], ignore_index=True)
+    answering = SimpleNamespace(weights=laws, question=question, fit=lambda corpus: context.fits[corpus]["dcpt"])
+    monkeypatch.setattr(averaged_laws, "answering_laws", lambda _: answering)
+    monkeypatch.setattr(Context, "tested", tested)
+    average, alone = averaged_laws.weight_lines(context)
     assert average.startswith(
         "the answer is of an average of the laws: transfer-anchored 50%, transfer-scaled 50% on general; weights go "
+        "with 1 / (error of held-out size-and-tokens squared + 1.2% squared), as the answer extrapolates"
     )
     assert alone == (
         "transfer-open-saturating answers alone on code: transfer-open counts only beyond 3 times, dcpt counts only up "
         "to 6 times the fitted tokens"
     )
     laws["general"], two = laws["code"], laws["general"]
-    (both,) = law_goal._weight_lines(context)
+    (both,) = averaged_laws.weight_lines(context)
     assert both == alone.replace("on code", "on general and code")
     laws["general"] = two
     monkeypatch.setattr(Context, "points", context.points.assign(N=context.points["N"].iloc[0]))
-    assert [*law_goal._weight_lines(context.fresh())] == [
+    assert [*averaged_laws.weight_lines(context.fresh())] == [
         average,
         alone,
         "with runs of one size transfer-scaled is transfer-anchored: nearly one law, counted twice",

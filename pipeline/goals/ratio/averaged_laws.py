@@ -1,0 +1,50 @@
+"""What each law counts in the average that answers, in words."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from fitting import LAWS, PointsError
+from fitting.law_average import WEIGHT_FLOOR
+from pipeline.goals.ratio.answering_laws import answering_laws
+from pipeline.study.context import Context
+from pipeline.study.fits import weighing_split
+from pipeline.study.folder import StudyError
+from pipeline.study.number_format import weights_used
+from pipeline.study.target import find_target
+
+
+def weight_lines(context: Context) -> Iterator[str]:
+    """What each law counts in the average, and why a law with larger errors counts too; none where one law answers."""
+    with contextlib.suppress(StudyError, PointsError):
+        laws = answering_laws(context)
+        weights, target = laws.weights, find_target(laws.question, context.points)
+        averaged = [corpus for corpus, of in weights.items() if len(of) > 1]
+        if shown := "; ".join(f"{weights_used(weights[corpus])} on {corpus}" for corpus in averaged):
+            kinds = {corpus: laws.fit(corpus).spread.kind(target.N, target.D) for corpus in averaged}
+            splits = dict.fromkeys(weighing_split(context.tested, corpus, kind) for corpus, kind in kinds.items())
+            yield (
+                f"the answer is of an average of the laws: {shown}; weights go with 1 / (error of held-out "
+                f"{' and '.join(splits)} squared + {WEIGHT_FLOOR:.1%} squared), as the answer extrapolates"
+            )
+        alone: dict[str, list[str]] = {}
+        for corpus, of_law in weights.items():
+            others = [*_lengths_of(law for law in context.tested["law"].unique() if law not in of_law)]
+            why = f": {', '.join(others)} the fitted tokens" if others else ""
+            if len(of_law) == 1:
+                alone.setdefault(f"{next(iter(of_law))} answers alone on {{}}{why}", []).append(corpus)
+        yield from (line.format(" and ".join(corpora)) for line, corpora in alone.items())
+        one_law = {"transfer-anchored", "transfer-scaled"}
+        sizes = context.points.loc[context.points["role"] == "fit", "N"].nunique()
+        if sizes == 1 and any(one_law <= {*of_law} for of_law in weights.values()):
+            yield "with runs of one size transfer-scaled is transfer-anchored: nearly one law, counted twice"
+
+
+def _lengths_of(laws: Iterable[str]) -> Iterator[str]:
+    """How far from the fitted tokens each law with such a limit counts beside other laws."""
+    for name in laws:
+        if LAWS[name].nearest:
+            yield f"{name} counts only beyond {LAWS[name].nearest:g} times"
+        elif np.isfinite(LAWS[name].furthest):
+            yield f"{name} counts only up to {LAWS[name].furthest:g} times"
