@@ -232,10 +232,12 @@ def unfollowed(context: Context, laws: AnsweringLaws) -> Iterator[str]:
             if {*answering} <= missing.keys():
                 errors = ", ".join(f"{law} (error {error_percent(missing[law])})" for law in answering)
                 better = [law for law in rows["law"].unique() if law not in missing]
-                other = f", like {better[0]}" if better else ""
+                remedy = "give cptlaw fit other laws (docs/choosing.md)"
+                if better:
+                    remedy = f"{better[0]} predicts them, but has no part in this answer"
                 yield (
                     f"the losses on {corpus} {UNFOLLOWED} {errors} on {PREDICTED[split]}: they differ from their mean "
-                    f"by {error_percent(spread)}; give cptlaw fit other laws{other} (docs/choosing.md)"
+                    f"by {error_percent(spread)}; {remedy}"
                 )
 
 
