@@ -31,6 +31,7 @@ from pipeline.cli.points_file import (
     renamed,
     with_rates,
 )
+from pipeline.cli.verb_table import help_page
 from pipeline.cli.words import names_and_keys, print_line, settings_of
 from pipeline.question.messages import ConfigError, describe_keys, key_table
 from pipeline.study.number_format import coefficient
@@ -38,11 +39,6 @@ from training.durable import write_whole
 from training.keys import Allowed, Count, Seed, between, one_of
 from training.run import Exit
 
-HELP = """Any table with a validation loss per row, without a study:
-  cptlaw fit points=runs.csv law=dcpt
-  cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' out=fits \\
-      columns='{N: params / 1e9, D: tokens / 1e9, r: percent / 100, loss: val_loss, run: name}'
-"""
 JSON = Mapping[str, object]
 """The content of a JSON file."""
 _FORMS = {
@@ -175,7 +171,7 @@ def thinned(table: pd.DataFrame, every: int) -> pd.DataFrame:
 
 def print_help(console: Console, laws: bool) -> None:
     """Print the part of `cptlaw fit --help` about points=FILE, also with the columns of all `laws`."""
-    print_line(console, HELP)
+    print_line(console, help_page("fit"))
     console.print(key_table(describe_keys(TableFit), "meaning"), highlight=False, markup=False)
     reads = Table("law", "columns that it reads, with loss", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for law in LAWS.values():
