@@ -80,20 +80,24 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_record(path: Path, kind: type[T], schema: int | None = None, **given: str) -> T:
-    """A dataclass or typed dictionary from a file of JSON, with the types of all keys checked.
+    """`record_of` a file of JSON; `given` are fields that it does not hold. Raises as `read_json` and `record_of`."""
+    return record_of({**read_json(path), **given}, str(path), kind, schema)
 
-    `given` are fields that the file does not hold. With `schema` the file must have that one.
-    Raises as `read_json`, and FileError: another schema, or the first key that is missing or has another type.
+
+def record_of(fields: dict[str, Any], where: str, kind: type[T], schema: int | None = None) -> T:
+    """A dataclass or typed dictionary from JSON, with the types of all keys checked.
+
+    Raises FileError, which begins with `where`: another schema than `schema`, where that is given, or the first key
+    that is missing or has another type.
     """
     from pydantic import ValidationError
 
-    fields = read_json(path)
     if schema is not None and fields.get("schema") != schema:
-        raise FileError(f"{path}: schema {fields.get('schema')!r:.60}; this version reads {schema}")
+        raise FileError(f"{where}: schema {fields.get('schema')!r:.60}; this version reads {schema}")
     try:
-        return adapter(kind).validate_json(json.dumps({**fields, **given}), strict=True)
+        return adapter(kind).validate_json(json.dumps(fields), strict=True)
     except ValidationError as error:
-        raise FileError(f"{path}: {first_problem(error)}") from None
+        raise FileError(f"{where}: {first_problem(error)}") from None
 
 
 @functools.cache

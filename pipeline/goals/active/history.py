@@ -1,7 +1,6 @@
 """design.jsonl: the runs of a study that were chosen one round after another, and why, a line a round."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import Number, Ratio, Steps
 from pipeline.study.folder import Study, StudyError
 from pipeline.study.number_format import cost_in
-from training.durable import adapter, as_counted_lines, first_problem, read_counted_lines, write_whole
+from training.durable import as_counted_lines, read_counted_lines, record_of, write_whole
 
 SCHEMA = 1
 TOLERANCE, BUDGET, CANDIDATES = "tolerance reached", "budget spent", "no candidate left that tells more"
@@ -145,26 +144,14 @@ def read_rounds(study: Study) -> list[DesignRound]:
     Raises:
         StudyError: lines are missing, or one is damaged or of another schema.
     """
-    from pydantic import ValidationError
-
     path = history_file(study)
     try:
-        lines = read_counted_lines(path)
+        lines = enumerate(read_counted_lines(path), start=1)
+        return [record_of(line, f"{path} line {number}", DesignRound, SCHEMA) for number, line in lines]
     except FileNotFoundError:
         return []
     except ValueError as error:
         raise StudyError(f"{error}; {_REMEDY}") from None
-    rounds = []
-    for number, line in enumerate(lines, start=1):
-        schema = line.pop("schema", None)
-        if schema != SCHEMA:
-            versions = f"schema {schema!r:.60}; this version reads {SCHEMA}: use cptlaw of that version"
-            raise StudyError(f"{path} line {number}: {versions}, or {_REMEDY}")
-        try:
-            rounds.append(adapter(DesignRound).validate_json(json.dumps(line), strict=True))
-        except ValidationError as error:
-            raise StudyError(f"{path} line {number}: {first_problem(error)}; {_REMEDY}") from None
-    return rounds
 
 
 def write_rounds(study: Study, rounds: Sequence[DesignRound]) -> None:
