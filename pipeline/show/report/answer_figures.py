@@ -4,7 +4,7 @@ import numpy as np
 
 from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence, at_target, predicted, section
-from pipeline.show.report.loss_figures import RATIOS
+from pipeline.show.report.loss_figures import RATIOS, THIN, seen
 from pipeline.show.report.marks import Figure, Key, axis, band, bar, dots, limits, line, log_axis, notes, panel
 from pipeline.study.artifacts import ConfirmationRow
 from pipeline.study.fitted_points import selected
@@ -12,6 +12,8 @@ from pipeline.study.number_format import label, percent, short
 
 LABELLED = [0, 50, 25, 5, 10, 20, 30, 40]
 """Indices into RATIOS whose value is written beside the curve, the most important first."""
+AROUND = 0.3
+"""Difference of a domain ratio to the answer's from which curves do not decide on the axes; a choice."""
 MOST_POINTS = 4000
 """Fitted points drawn in one panel; a browser is slow beyond."""
 
@@ -21,7 +23,7 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     if evidence.target is None or not evidence.fits:
         return None
     before = evidence.target.before[evidence.general]
-    traces, xs, ys = [], [], []
+    traces, xs, ys, within = [], [], [], []
     answers = _laws_drawn(evidence)
     for name, (laws, colour) in answers.items():
         made = [at_target(evidence, law, corpus, RATIOS) for law, corpus in zip(laws, evidence.corpora)]
@@ -30,8 +32,11 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
         general, domain = (of_corpus[1] for of_corpus in made if of_corpus)
         rise, first = 100 * (general / before - 1), name == next(iter(answers))
         hover = f"{label(name)}, %{{customdata:.0%}} {label(evidence.domain)}: %{{x:.3f}}, %{{y:+.1f}}%"
-        curve = line(domain, rise, colour, "solid" if first else "dash", 2.5, hover)
-        traces.insert(0, {**curve, "customdata": RATIOS.round(2).tolist()})
+        within.append(np.all([seen(evidence, law, at) for law, at in zip(laws, evidence.corpora)], axis=0))
+        x, y = (np.where(within[-1], of, np.nan) for of in (domain, rise))
+        # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
+        curves = line(domain, rise, colour, "solid", 0.9, hover), line(x, y, colour, "solid" if first else "dash", 2.5)
+        traces[:0] = [{**curve, "customdata": RATIOS.round(2).tolist()} for curve in curves]
         if first:
             traces.append(dots(domain[LABELLED], rise[LABELLED], colour, 7))
         xs.append(domain)
@@ -50,7 +55,7 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     tolerance = 100 * (evidence.recommendation or evidence.question).goal.tolerance
     keys = [Key(name, colour, "dashed") for name, (_, colour) in answers.items()]
     keys[0] = keys[0]._replace(mark="line")
-    keys.append(Key(f"tolerance, {tolerance:+.3g}%", GREY, "dashed"))
+    keys += [THIN, Key(f"tolerance, {tolerance:+.3g}%", GREY, "dashed")]
     if evidence.recommendation and (answer := evidence.recommendation.predicted):
         loss, general = answer[evidence.domain], answer[evidence.general]
         x = [loss.low], [loss.loss], [loss.high]
@@ -61,7 +66,7 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     if evidence.confirmations:
         keys.append(Key("confirmation runs", BLACK, "diamond"))
     # What is asked, answered and measured sets the range, with as much of the curve around it; no law flattens it.
-    x_range, y_range = (limits(*of) for of in _around_answer(evidence, xs, ys, [0.0, tolerance]))
+    x_range, y_range = (limits(*of) for of in _around_answer(evidence, xs, ys, within, [0.0, tolerance]))
     traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
     x = axis(f"loss on {short(evidence.domain)}, nats per token", range=x_range)
     y = axis(f"loss increase on {short(evidence.general)}", range=y_range, ticksuffix="%")
@@ -71,20 +76,23 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
 
 
 def _around_answer(
-    evidence: Evidence, xs: list[np.ndarray], ys: list[np.ndarray], asked: list[float]
+    evidence: Evidence, xs: list[np.ndarray], ys: list[np.ndarray], within: list[np.ndarray], asked: list[float]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """What decides on the axes of `trade_off_curve`, and what may widen them."""
-    content = evidence.recommendation
+    """What decides on the axes of `trade_off_curve`, and what may widen them; `within`: the fitted ratios of each."""
+    content, at = evidence.recommendation, evidence.domain_ratio
     if content is None or not content.predicted:
         return xs, [np.append(ys[0], asked), *ys[1:]]
     before = evidence.target.before[evidence.general] if evidence.target else 1.0
     losses = (content.predicted[corpus] for corpus in evidence.corpora)
     y, x = ([loss.low, loss.loss, loss.high] for loss in losses)
     count, some = len(RATIOS), RATIOS >= 0.1
+    some &= np.abs(RATIOS - at) <= AROUND if at is not None else True
+    xs, runs_x = [of[:count][some & fitted] for of, fitted in zip(xs, within)], xs[0][count:]
     # Behind the curve are the confirmation runs.
-    rises = np.concatenate([asked, 100 * (np.array(y) / before - 1), ys[0][count:], [ys[0][:count][some].min()]])
-    near = some & (ys[0][:count] <= rises.max())
-    return [np.concatenate([x, xs[0][count:], xs[0][:count][near]]), *xs], [rises, *ys]
+    ys, runs_y = [of[:count][some & fitted] for of, fitted in zip(ys, within)], ys[0][count:]
+    rises = np.concatenate([asked, 100 * (np.array(y) / before - 1), runs_y])
+    rises = np.append(rises, ys[0].min(initial=rises.max()))
+    return [np.concatenate([x, runs_x, xs[0][ys[0] <= rises.max()]]), *xs], [rises, *ys]
 
 
 def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:

@@ -28,6 +28,7 @@ RATIOS = np.linspace(0.0, 1.0, 51)
 """Domain ratios at which curves are drawn."""
 OUTERMOST = 0.06
 """Curves nearer to a ratio of 0 or 1 do not decide on the range of an axis."""
+THIN = Key("outside the ratios that the law was fitted to", GREY, "thin")
 
 
 def loss_curves(evidence: Evidence) -> Figure | None:
@@ -74,7 +75,7 @@ def ratio_curves(evidence: Evidence) -> Figure | None:
         panels += [*_target_panel(evidence, corpus), *_fitted_size_panels(evidence, corpus)]
     first = {evidence.law_of[corpus] for corpus in evidence.corpora}
     keys = [Key(law, evidence.colours[law], "line" if law in first else "dashed") for law in evidence.laws]
-    keys += [Key("90% interval", GREY, "band"), Key("outside the ratios that the law was fitted to", GREY, "thin")]
+    keys += [Key("90% interval", GREY, "band"), THIN]
     keys += [Key("end of a fitted run", GREY, "dot"), Key("loss before CPT", GREY, "dashed")]
     if evidence.confirmations:
         keys.append(Key("confirmation run, in no fit", BLACK, "diamond"))
@@ -99,7 +100,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
             bands.append(band(100 * RATIOS, sides[1], sides[2], evidence.colours[law]))
         curves += sides
         # Where the run is all domain, or all general, losses leave the range that an answer is sought in.
-        near = _seen(evidence, law, corpus) & (RATIOS >= OUTERMOST) & (RATIOS <= 1 - OUTERMOST)
+        near = seen(evidence, law, corpus) & (RATIOS >= OUTERMOST) & (RATIOS <= 1 - OUTERMOST)
         shown = shown or [side[near] for side in sides]
     if not curves:
         return
@@ -140,8 +141,8 @@ def _fitted_panel(evidence: Evidence, corpus: str, title: str, ends: pd.DataFram
         traces[1:1] = _law_lines(evidence, law, corpus, losses)
         curves.append(losses)
     traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover="measured: %{y:.4f} at %{x:.1f}%"))
-    seen = curves[0][_seen(evidence, laws[0], corpus)]
-    y = axis("loss, nats per token", range=limits([*ends["loss"], *seen], ends["loss_before"], *curves))
+    near = curves[0][seen(evidence, laws[0], corpus)]
+    y = axis("loss, nats per token", range=limits([*ends["loss"], *near], ends["loss_before"], *curves))
     return panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.short_ratio_name), y)
 
 
@@ -174,9 +175,9 @@ def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) ->
     dash, colour = "solid" if law == evidence.law_of[corpus] else "dash", evidence.colours[law]
     hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
     # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
-    seen = np.where(_seen(evidence, law, corpus), losses, np.nan)
+    within = np.where(seen(evidence, law, corpus), losses, np.nan)
     thin = line(100 * RATIOS, losses, colour, "solid", 0.9, hover)
-    return [thin, line(100 * RATIOS, seen, colour, dash, 2.5)]
+    return [thin, line(100 * RATIOS, within, colour, dash, 2.5)]
 
 
 def _continual(evidence: Evidence) -> pd.DataFrame:
@@ -202,7 +203,7 @@ def _by_size_and_variant(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFra
             yield f"{size}, {variant}" if variant else size, own
 
 
-def _seen(evidence: Evidence, law: str, corpus: str) -> np.ndarray:
+def seen(evidence: Evidence, law: str, corpus: str) -> np.ndarray:
     """Which of RATIOS lie within the fitted ratios."""
     low, high = evidence.fits[law][corpus].ranges.get("r", (0.0, 1.0))
     own = _own_ratios(evidence, corpus)
