@@ -30,8 +30,9 @@ from pipeline.question.schema import Question
 from pipeline.show.console import LineConsole
 from pipeline.show.tracking.mirror import track_job
 from pipeline.study.context import context_of
-from pipeline.study.folder import PlannedRun, Study, study_of
-from training.durable import read_lines_whole, read_text, wait_for_lock
+from pipeline.study.folder import study_of
+from pipeline.study.status import statuses
+from training.durable import read_text, wait_for_lock
 from training.run import Exit
 from training.stop import SIGNALS
 
@@ -114,7 +115,10 @@ def carry_out(question: Question) -> float | None:
         write_plan(context, runs)
     names = [run.name for run in runs_of_job]
     code = train_locally(study, question, LineConsole(), names)
-    objective = _objective(study, runs_of_job, question.corpora.domain) if code == Exit.DONE else None
+    ended = [run for run in runs_of_job if run.role == "fit" and code == Exit.DONE]
+    of_domain = (row.losses.get(question.corpora.domain) for row in statuses(study, ended, 0.0))
+    losses = [loss for loss in of_domain if loss is not None]
+    objective = fmean(losses) if losses else None
     if os.environ.get("WANDB_SWEEP_ID"):
         track_job(study, question, names, code, objective)
     if code == Exit.CRASH:
@@ -124,17 +128,6 @@ def carry_out(question: Question) -> float | None:
     if code:
         sys.exit(code)
     return objective
-
-
-def _objective(study: Study, runs: list[PlannedRun], domain: str) -> float | None:
-    ends = [
-        float(point["loss"])
-        for run in runs
-        if run.role == "fit"
-        for point in read_lines_whole(study.runs / run.name / "points.jsonl")
-        if point["corpus"] == domain and point["step"] == run.spec.steps
-    ]
-    return fmean(ends) if ends else None
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
