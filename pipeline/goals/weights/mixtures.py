@@ -64,13 +64,11 @@ class Search:
         return read_points(self.study) if (self.study.folder / "points.parquet").exists() else None
 
     @cached_property
-    def _rows(self) -> dict[tuple[str, int], dict[str, float]]:
-        rows: dict[tuple[str, int], dict[str, float]] = {}
-        if self.points is not None:
-            points = self.points.sort_values("step", kind="stable")[["run", "step", "corpus", "loss"]]
-            for name, step, corpus, loss in points.itertuples(index=False):
-                rows.setdefault((name, int(step)), {})[corpus] = float(loss)
-        return rows
+    def _rows(self) -> dict[Any, dict[Any, float]]:
+        """(run, step), in their order -> corpus -> loss."""
+        if self.points is None:
+            return {}
+        return self.points.pivot(index=["run", "step"], columns="corpus", values="loss").to_dict("index")
 
     def is_done(self, run: PlannedRun) -> bool:
         """Whether a run has ended and its last losses are collected."""
