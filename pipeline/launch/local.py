@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
+from pipeline.goals.registry import goal_of
 from pipeline.plan.cost import run_flops
 from pipeline.plan.processes import MEMORY, free_gpus, gpus, process_memory, runs_on_device, workers
 from pipeline.question.messages import ConfigError
@@ -85,7 +86,7 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
         start = partial(_start, study, question, selection, groups)
         processes = [start(number) for number in range(count)]
         try:
-            display = _ProgressDisplay(rows, console)
+            display = _ProgressDisplay(rows, console, only is None and goal_of(question).is_staged(question))
             with display.bars:
                 _watch(processes, start, read, display)
         except KeyboardInterrupt:
@@ -170,8 +171,10 @@ def _helping(study: Study, running: list[RunStatus], waits: bool) -> str:
 class _ProgressDisplay:
     """Progress bars on a terminal, of all runs and of each that is trained now; plain lines in a log."""
 
-    def __init__(self, rows: list[RunStatus], console: Console) -> None:
+    def __init__(self, rows: list[RunStatus], console: Console, staged: bool = False) -> None:
         self._console = console
+        # The runs of rounds that may follow are not chosen yet.
+        self._of = ("runs of the rounds so far", "their") if staged else ("runs", "the")
         self._tokens = sum(row.run.spec.tokens for row in rows)
         self._flops = {row.run.name: run_flops(row.run.spec) for row in rows}
         self._start, self._before = time.monotonic(), self._work(rows)[0]
@@ -194,7 +197,7 @@ class _ProgressDisplay:
         """Show the states of the runs now."""
         trained = sum(row.step * row.run.spec.tokens_per_step for row in rows) / self._tokens
         done, left = sum(row.state == "done" for row in rows), self._seconds_left(rows)
-        facts = f"{done}/{len(rows)} runs, {trained:.0%} of the tokens"
+        facts = f"{done}/{len(rows)} {self._of[0]}, {trained:.0%} of {self._of[1]} tokens"
         # The speed of all since the first step knows late of a run that is slow, or of a slow start.
         known = [seconds for row in rows if (seconds := _run_seconds_left(row)) is not None]
         facts += "" if left is None else f", {duration(max([left, *known]))} left"

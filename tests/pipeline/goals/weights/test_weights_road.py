@@ -55,13 +55,17 @@ def test_weights_that_need_no_search_are_compared(words: list[str], capsys: pyte
     assert {row.method for row in rows} == {"uniform", "mine"}
 
 
-def test_a_masked_model_goes_the_same_road(words: list[str]) -> None:
+def test_a_masked_model_goes_the_same_road(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     bert = ["model=bert-base", "objective.kind=masked", "model.vocab_size=null", "model.hidden_size=16"]
     bert += ["model.num_hidden_layers=1", "model.num_attention_heads=2", "model.intermediate_size=32"]
     ddo = ["weights.methods=[ddo,uniform]", "weights.scales=[9]", "weights.target=18"]
     words = [word for word in words if not word.startswith("model=")]
     words += [*bert, *ddo, "weights.confirm_seeds=1", "name=masked"]
     assert run(["quickstart", *words]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    # More rounds may follow those, and none the confirmation.
+    assert "7/7 runs of the rounds so far, 100% of their tokens" in out
+    assert "2/2 runs, 100% of the tokens" in out
     study = study_of(read_question(words))
     plan = study.read_plan()
     assert {planned.spec.objective.kind for planned in plan} == {"masked"}
