@@ -31,9 +31,6 @@ from training.durable import write_whole
 from training.keys import Ratio, between, one_of
 from training.run import Exit
 
-SAVES_DIRECTORIES = ("trl", "llama-factory", "axolotl")
-"""Formats of trainers whose checkpoints are Hugging Face directories."""
-
 
 @dataclass
 class ExportSettings:
@@ -115,7 +112,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if question.model.path == IMPORTED:
         # Without its text no checkpoint can be measured.
         line += f"; {follow} LOG compares its log{_bring(question, plan) if ratio is None and not plan.unknown else ''}"
-    elif name in SAVES_DIRECTORIES and not question.goal_kind.many_domains:
+    elif FORMATS[name].extends_trainer and not question.goal_kind.many_domains:
         line += f"; {follow} checkpoints=FOLDER compares what it saves"
     if not plan.unknown and any(fact.endswith(again) for fact in plan.facts):
         line = f"cptlaw confirm {shlex.quote(folders[0])}; or, unconfirmed, {line}"
@@ -138,7 +135,9 @@ def _validation(question: Question, name: str) -> list[str]:
     if question.goal_kind.many_domains:
         return []
     keys = " and ".join(f"eval_{corpus}_loss" for corpus in (question.corpora.general, question.corpora.domain))
-    saved = ", or let it measure checkpoints=FOLDER" * (question.model.path != IMPORTED and name in SAVES_DIRECTORIES)
+    saved = ", or let it measure checkpoints=FOLDER" * (
+        question.model.path != IMPORTED and FORMATS[name].extends_trainer
+    )
     line = f"validation: not in this file, and cptlaw follow reads {keys} of a log"
     return [f"{line}: log both, before the first step too (eval_on_start){saved}"]
 

@@ -234,7 +234,7 @@ class Format(NamedTuple):
     writes: Callable[[object], str] = _in_yaml
     """How a value is written."""
     extends_trainer: bool = False
-    """Whether its learning rates are those of transformers."""
+    """Whether its learning rates are those of transformers, and its checkpoints Hugging Face directories."""
 
     def write(self, plan: TrainingPlan) -> tuple[str, list[str]]:
         """The text of a configuration, and what it cannot express, a line each."""
