@@ -15,7 +15,7 @@ from omegaconf import MISSING
 from rich.console import Console
 
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
-from pipeline.cli.trainers.plan import CONFIRM_AGAIN, KEEPS, PREDICTED, TrainingPlan, never_expressed, training_plan
+from pipeline.cli.trainers.plan import Remark, TrainingPlan, never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
 from pipeline.cli.words import names_and_keys, own_words, print_line, refuse_rehearsal, settings_of
 from pipeline.done import answer_digest
@@ -92,9 +92,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     text = "".join(f"# {' '.join(line.split())}\n" for line in about) + text
     if plan.unknown:
         print(plan.unknown, file=sys.stderr)
-    again = CONFIRM_AGAIN.format(context_of(question).study.word)
     first = plan.facts[: bool(output and not plan.unknown)]
-    for line in [*first, *(fact for fact in plan.facts if fact.endswith((again, KEEPS, PREDICTED))), *missing]:
+    for line in [*first, *(fact for fact in plan.facts if isinstance(fact, Remark)), *missing]:
         print(f"note: {line}", file=sys.stderr)
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -114,6 +113,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         line += f"; {follow} LOG compares its log{_bring(question, plan) if ratio is None and not plan.unknown else ''}"
     elif FORMATS[name].extends_trainer and not question.goal_kind.many_domains:
         line += f"; {follow} checkpoints=FOLDER compares what it saves"
+    again = f"cptlaw confirm {context_of(question).study.word} again"
     if not plan.unknown and any(fact.endswith(again) for fact in plan.facts):
         line = f"cptlaw confirm {shlex.quote(folders[0])}; or, unconfirmed, {line}"
     if any(fact.startswith("the mixture: ") for fact in missing):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.done import confirming_import
+from pipeline.done import confirm_remedy
 from pipeline.goals.ratio.answering_laws import ratio_of_run
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.registry import goal_of
@@ -29,14 +29,9 @@ from training.corpora.source import Source
 from training.schedule import Piece, learning_rates, piece_lengths
 from training.spec import Optimizer
 
-CONFIRM_AGAIN = "run cptlaw confirm {} again"
-"""How the fact ends of a run that a confirmation of another answer, or of an earlier fit, does not confirm."""
 
-KEEPS = "writes the ratio that by the runs keeps to the tolerance"
-"""How the fact ends of a confirmation run that missed the tolerance."""
-
-PREDICTED = "writes the predicted ratio"
-"""The same where the file has the ratio that keeps to the tolerance."""
+class Remark(str):
+    """A fact that is printed as well as written."""
 
 
 @dataclass(frozen=True)
@@ -286,8 +281,7 @@ def _facts(answer: Recommendation, context: Context, known: Conclusion) -> list[
     elif made:
         earlier = made.is_of_earlier_fit(answer, context.question.corpora.domain)
         of = "an earlier fit" if earlier else "another answer"
-        again = confirming_import(context) or CONFIRM_AGAIN.format(context.study.word)
-        lines.append(f"confirmation: of {of}; {again}")
+        lines.append(Remark(f"confirmation: of {of}; {confirm_remedy(context, again=True)}"))
     return [*known.lines, *lines, *_precision(context), *(f"warning: {line}" for line in answer.warnings)]
 
 
@@ -312,10 +306,11 @@ def _keeps(outcome: Outcome, answer: Recommendation, domain: str, known: Conclus
     if known.domain_ratio is not None:
         recommended = (answer.mixture or {})[domain]
         written = f"written is {percent(known.domain_ratio)} {domain}; these losses are those of {percent(recommended)}"
-        yield f"{written}; domain_ratio={recommended:g} {PREDICTED}"
+        yield Remark(f"{written}; domain_ratio={recommended:g} writes the predicted ratio")
     elif increase and crossing and outcome.tolerance is not None and increase.value > outcome.tolerance:
-        other = f"domain_ratio={ratio_of_run(crossing.value):g} {KEEPS}"
-        yield f"written is the recommended ratio, {percent((answer.mixture or {})[domain])} {domain}; {other}"
+        written = f"written is the recommended ratio, {percent((answer.mixture or {})[domain])} {domain}"
+        other = f"domain_ratio={ratio_of_run(crossing.value):g}"
+        yield Remark(f"{written}; {other} writes the ratio that by the runs keeps to the tolerance")
 
 
 def _given_mixture(context: Context, ratio: float, known: Conclusion) -> tuple[dict[str, float], list[str]]:
