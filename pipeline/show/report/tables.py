@@ -3,10 +3,13 @@
 import datetime
 import itertools
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 
 from fitting import LAWS, LawAverage
 from fitting.schedule import LAMBDA
+from pipeline.goals.active.candidates import own_cost, unit
 from pipeline.plan.cost import run_flops
 from pipeline.show.report.colours import CORPUS_COLOURS
 from pipeline.show.report.evidence import Evidence
@@ -14,9 +17,8 @@ from pipeline.show.table import Table
 from pipeline.show.tables import SPLITS, cost_rows, mean_error
 from pipeline.study.artifacts import Corpora, RecommendedRun
 from pipeline.study.fitted_points import first_step
-from pipeline.study.folder import StudyError
+from pipeline.study.folder import PlannedRun, StudyError
 from pipeline.study.number_format import coefficient, duration, percent
-from training.parameters import model_size
 
 _INTERVALS = (
     "90% confidence intervals. A parameter that is not identified may still predict well inside the fitted range; "
@@ -85,25 +87,34 @@ def held_out_table(evidence: Evidence) -> Table | None:
 
 
 def spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
-    """What the answer cost against one run of its target, and in all, for a card."""
-    groups = evidence.costs
-    own = next((run.spec for run in evidence.plan if run.model == target.model), None)
-    if own is None or not groups:
+    """What the answer cost against one run of its target, in the unit of the plan, and in all, for a card."""
+    own = [run for run in evidence.plan if run.model == target.model]
+    if not own:
         return "not known", "the plan has no run of that model"
-    flops = model_size(own.model, own.sequence_length).flops_per_token * 1e9 * target.D
-    # With the evaluations of such a run, where the plan has one.
-    whole = (run.spec for run in evidence.plan if (run.model, run.spec.steps) == (target.model, target.steps))
-    flops = max([flops, *(run_flops(spec) for spec in whole if spec.phase == "continual")])
-    of_fit = [group for group in groups if group.role != "confirm"]
-    times = sum(group.flops for group in of_fit) / flops
-    pretraining = ", with pre-training" if any(group.role == "pretrain" for group in of_fit) else ""
+    by, cost = _cost_of_runs(evidence)
+    # Without such a run in the plan, in proportion to the tokens.
+    tokens = round(1e9 * target.D)
+    whole = [cost(run) for run in own if run.spec.phase == "continual" and run.spec.tokens == tokens]
+    one = max(whole, default=cost(own[0]) * tokens / own[0].spec.tokens)
+    of_fit = [run for run in evidence.plan if run.role != "confirm"]
+    times = sum(map(cost, of_fit)) / one
+    pretraining = ", with pre-training" if any(run.role == "pretrain" for run in of_fit) else ""
     parts = [f"{times:.3g} for the fit{pretraining}"]
-    if confirm := sum(group.flops for group in groups if group.role == "confirm"):
-        parts.append(f"{confirm / flops:.3g} to confirm")
-        times += confirm / flops
+    if confirm := sum(cost(run) for run in evidence.plan if run.role == "confirm"):
+        parts.append(f"{confirm / one:.3g} to confirm")
+        times += confirm / one
     if seconds := sum(_seconds(evidence).values()):
         parts.append(f"{duration(seconds)} of all processes")
-    return f"{times:.3g} times the answer's run", f"by FLOPs: {'; '.join(parts)}"
+    return f"{times:.3g} times the answer's run", f"by {by}: {'; '.join(parts)}"
+
+
+def _cost_of_runs(evidence: Evidence) -> tuple[str, Callable[[PlannedRun], float]]:
+    """The unit in which cptlaw plan states the cost, and the cost of a run; FLOPs where a speed is not known."""
+    context, by = evidence.context, evidence.context.once(unit)
+    speeds = context.machine.speeds if context.machine else {}
+    if by == "device-hours" and not all(speeds.get(run.model) for run in evidence.plan):
+        return "FLOPs", lambda run: run_flops(run.spec)
+    return by, partial(own_cost, context)
 
 
 def dates(evidence: Evidence) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.goals.active.history import TOLERANCE, ChosenRun, DesignRound, write_rounds
 from pipeline.goals.ratio.answer_warnings import by_weight
+from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.registry import goal_of
 from pipeline.plan.validation_noise import windows_line
@@ -23,13 +24,20 @@ from pipeline.show.report.evidence import Evidence, at_target
 from pipeline.show.report.explorer import explorer
 from pipeline.show.report.loss_figures import loss_curves
 from pipeline.show.report.pages import write_pages
-from pipeline.show.report.tables import record
+from pipeline.show.report.tables import record, spent
 from pipeline.show.terminal import shown
 from pipeline.show.tracking.answer import answer_summary
-from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
+from pipeline.study.artifacts import Confirmation, Corpora, Machine, PlannedCorpus, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study, StudyError
-from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, Page, make_study, whole_page
+from tests.pipeline.show.report.report_study import (
+    HOSTILE_CORPUS,
+    HOSTILE_NAME,
+    Page,
+    long_corpora,
+    make_study,
+    whole_page,
+)
 from training.schedule import Piece
 
 SECTIONS = [
@@ -112,6 +120,21 @@ def test_it_has_every_section_and_answers_first(whole, page):
     thin = ("outside the ratios that the law was fitted to", "A curve is thin outside the domain ratios")
     assert [fact for fact in (*facts, *thin, span, *answer.warnings) if fact not in page.words] == []
     assert "no bootstrap" not in page.words
+
+
+def test_the_cost_is_in_the_unit_of_the_plan(copied) -> None:
+    study, question = copied
+    question = dataclasses.replace(question, design=dataclasses.replace(question.design, budget_unit="device-hours"))
+    speeds = dict.fromkeys({run.model for run in study.read_plan()}, 1000)
+    Machine("bf16", speeds, {}, "a processor").write(study)
+    context = Context(question, study, long_corpora(study, "general", HOSTILE_CORPUS), "bf16")
+    together = asked_lines(context, [run for run in context.plan if run.role != "confirm"])[2]
+    target = Recommendation.read(study).target
+    times, parts = spent(Evidence(context), target)
+    assert together.startswith(f"all together {times.split(' the ')[0]} that run, ")
+    assert parts.startswith("by device-hours: ")
+    Machine("bf16", dict(list(speeds.items())[1:]), {}, "a processor").write(study)
+    assert spent(Evidence(context.fresh()), target)[1].startswith("by FLOPs: ")
 
 
 def test_curves_and_sliders_are_at_the_peak_of_the_answer(copied) -> None:
