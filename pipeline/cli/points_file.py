@@ -105,7 +105,7 @@ def _csv(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
         content = file.read()
     rows = np.arange(len(table)) + 2
     # A cell may hold lines, and pandas leaves out blank ones; else millions of rows need not be read again.
-    if _line_count(content) != how["skiprows"] + 1 + len(table):
+    if content.count(b"\n") + (content[-1:] not in (b"\n", b"")) != how["skiprows"] + 1 + len(table):
         after = itertools.islice(io.StringIO(content.decode(encoding), newline=""), how["skiprows"], None)
         records = csv.reader(after, delimiter=sep, skipinitialspace=how["skipinitialspace"])
         ends = itertools.chain(
@@ -114,10 +114,6 @@ def _csv(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
         starts = [last + 1 for (last, _), (_, is_row) in itertools.pairwise(ends) if is_row]
         rows = np.array(starts[1:]) if len(starts) == len(table) + 1 else rows
     return table.set_axis(rows + how["skiprows"])
-
-
-def _line_count(content: bytes) -> int:
-    return content.count(b"\n") + (content[-1:] not in (b"\n", b""))
 
 
 def _refuse_points(name: str, steps: pd.Series) -> None:
@@ -140,16 +136,13 @@ def _with_commas(column: pd.Series) -> list[str]:
 
 def _jsonl(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
     with _opened(path) as file:
-        table = pd.read_json(file, lines=True, dtype=dict.fromkeys(names, object))
-    with _opened(path) as file:
-        content = file.read()
-    if len(own := table.columns.intersection([*losses])):
-        rows = [json.loads(line) for line in content.splitlines() if line.strip()]
-        for name in own:
-            table[name] = _with_nan(table[name], pd.Series([row.get(name) != row.get(name) for row in rows]))
-    if _line_count(content) == len(table):
-        return table.set_axis(table.index + 1)
-    return table.set_axis([number for number, line in enumerate(content.splitlines(), start=1) if line.strip()])
+        lines = file.read().splitlines()
+    rows = {number: json.loads(line) for number, line in enumerate(lines, start=1) if line.strip()}
+    table = pd.DataFrame([*rows.values()], [*rows])
+    for name in table.columns.intersection([*losses]):
+        is_nan = [row.get(name) != row.get(name) for row in rows.values()]
+        table[name] = _with_nan(table[name], pd.Series(is_nan, table.index))
+    return table
 
 
 def _with_nan(column: pd.Series, is_nan: pd.Series) -> pd.Series:

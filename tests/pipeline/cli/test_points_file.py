@@ -48,6 +48,14 @@ def test_rows_are_named_by_their_line(name: str, text: str, rows: list[int], tmp
     assert read_table(tmp_path / name, {}, ["loss"]).index.tolist() == rows
 
 
+def test_numbers_of_json_lines_are_as_they_were_written(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"run": "001", "date": 7, "loss": 3.0189229151312826}\n{"loss": 2}\n')
+    table = read_table(tmp_path / "t.jsonl", {})
+    assert table["loss"].tolist() == [3.0189229151312826, 2]
+    assert table["date"].tolist()[0] == 7
+    assert table["run"].tolist()[0] == "001"
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
