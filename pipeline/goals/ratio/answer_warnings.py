@@ -47,6 +47,10 @@ FLAT = 0.02
 SPIKE = 8.0
 """A log error of so many standard deviations, by their median, is a spike if few runs have one."""
 LEAST_SPIKE = 0.03
+POINT = 0.01
+"""A domain ratio that is nearer to the fitted ones is hardly beyond them."""
+BESIDE = 0.1
+"""Difference of domain ratios up to which a run for the fit is near the answer; a choice."""
 READ = 0.05
 """Domain ratio from which a run that learns lowers the loss on the domain."""
 
@@ -88,21 +92,22 @@ def _least_ratio(fit: Fit | LawAverage) -> float:
 def beyond_ratios(laws: AnsweringLaws, ratio: float | None) -> str:
     """That a domain ratio lies outside those of the points that the laws of either corpus read; empty: it does not.
 
-    None, where no ratio answers, is outside one ratio alone.
+    None, where no ratio answers, is outside one ratio alone; of several ratios it is outside from `POINT` on.
     """
-    (general, domain), seen, fitted = laws.corpora, {}, set[str]()
+    (general, domain), seen, fitted, far = laws.corpora, {}, set[str](), False
     for corpus in laws.corpora:
         low, high = laws.fit(corpus).ranges.get("r", (0.0, 1.0))
         low, high = (1 - high, 1 - low) if corpus == general else (low, high)
         fitted |= {percent(low), percent(high)}
         if ratio is not None and not low - 1e-4 <= ratio <= high + 1e-4:
             seen[f"{percent(low)} to {percent(high)}"] = [*seen.get(f"{percent(low)} to {percent(high)}", []), corpus]
+            far |= max(low - ratio, ratio - high) >= POINT
     if len(fitted) == 1 and (ratio is None or seen):
         return f"all runs for the fit are at one domain ratio, {fitted.pop()}: {ONE_RATIO}"
     if ratio is None:
         return ""
     of = "; ".join(f"the loss on {' and '.join(corpora)} was fitted at {ends}" for ends, corpora in seen.items())
-    return f"{percent(ratio)} {domain} is beyond the points: {of}" if seen else ""
+    return f"{percent(ratio)} {domain} is beyond the points: {of}" if far else ""
 
 
 def beyond_peaks(context: Context, peak: float) -> str:
@@ -125,6 +130,20 @@ def beyond_runs(context: Context, ratio: float) -> str:
         return ""
     ends = f"above {percent(max(own))}" if ratio > max(own) else f"below {percent(min(own))}"
     return f"; no run for the fit is {ends} {domain}"
+
+
+def _beyond_lengths(context: Context, ratio: float, tokens: float) -> str:
+    """That runs for the fit near a domain ratio are shorter than the run asked about, and others are longer, in words.
+
+    Empty: they are not. Where all are too short the fits warn of it.
+    """
+    of_fit = [(run.ratio_of(context.corpora[1]), run.spec.tokens / tokens) for run in context.plan if run.role == "fit"]
+    near = max((length for at, length in of_fit if abs(at - ratio) <= BESIDE), default=1.0)
+    length, at = max(((length, at) for at, length in of_fit), default=(0.0, 0.0))
+    if near >= 1 or length <= near or context.question.general_from:
+        return ""
+    longest = f"the longest run for the fit within {100 * BESIDE:.0f} points of it is {near:.0%} as long as the run"
+    return f"{longest} asked about, one at {percent(at)} is {length:.0%}"
 
 
 def beyond_ratios_at_peak(context: Context, ratio: float, peak: float) -> str:
@@ -168,7 +187,13 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     yield from _harmed(context)
     yield from _spikes(context, laws)
     yield from _missed(context, laws, answer)
-    yield from filter(None, [beyond_ratios(laws, answer.domain_ratio and ratio_of_run(answer.domain_ratio))])
+    beyond = beyond_ratios(laws, answer.domain_ratio and ratio_of_run(answer.domain_ratio))
+    if answer.domain_ratio is not None and ONE_RATIO not in beyond:
+        ratio = ratio_of_run(answer.domain_ratio)
+        lengths = _beyond_lengths(context, ratio, 1e9 * answer.target.D)
+        words = beyond or f"{percent(ratio)} {domain} is beyond the points in length"
+        beyond = f"{words}{'; ' if beyond else ': '}{lengths}" if lengths else beyond
+    yield from filter(None, [beyond])
     if answer.domain_ratio is not None and answer.peak is not None:
         yield from filter(None, [beyond_ratios_at_peak(context, ratio_of_run(answer.domain_ratio), answer.peak)])
     # The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same.

@@ -19,7 +19,7 @@ from pipeline.goals.ratio.answer_warnings import (
     by_weight,
     unfollowed,
 )
-from pipeline.goals.ratio.answering_laws import answering_laws
+from pipeline.goals.ratio.answering_laws import answering_laws, ratio_of_run
 from pipeline.goals.registry import goal_of
 from pipeline.question.design import candidate_peaks
 from pipeline.show.console import LineConsole
@@ -113,9 +113,45 @@ def test_a_ratio_beyond_the_fitted_ones_is_said_once(whole) -> None:
     }
     laws = dataclasses.replace(laws, fits=fits, law=dict.fromkeys(laws.corpora, law))
     assert beyond_ratios(laws, 0.1) == beyond_ratios(laws, 0.9) == ""
+    # Hardly.
+    assert beyond_ratios(laws, 0.901) == beyond_ratios(laws, 0.091) == ""
     fitted = f"the loss on general and {HOSTILE_CORPUS} was fitted at 10% to 90%"
     assert beyond_ratios(laws, 1.0) == f"100% {HOSTILE_CORPUS} is beyond the points: {fitted}"
     assert beyond_ratios(laws, 0.05).endswith(fitted)
+
+
+def test_how_long_the_runs_near_the_answer_are_is_in_the_line_of_its_ratio(whole) -> None:
+    made, question = whole
+    context = Context(question, made)
+    laws = answering_laws(context)
+    answer = goal_of(question).solve(laws)
+    ratio = answer.domain_ratio
+    assert ratio is not None
+
+    def lines(*lengths: tuple[float, float]) -> list[str]:
+        """Those of runs for the fit with these ratios, and parts of the length of the run asked about."""
+        (run, *_) = (run for run in Context(question, made).plan if run.role == "fit")
+        context.__dict__["plan"] = [
+            dataclasses.replace(
+                run,
+                spec=dataclasses.replace(
+                    run.spec,
+                    mixture={"general": str(1 - at), HOSTILE_CORPUS: str(at)},
+                    steps=round(part * answer.target.D * 1e9 / run.spec.tokens_per_step),
+                ),
+            )
+            for at, part in lengths
+        ]
+        return [line for line in answer_warnings(context, laws, answer, None) if "beyond the points" in line]
+
+    shown = percent(ratio_of_run(ratio))
+    assert not any("in length" in line for line in lines((0.36, 0.5), (0.4, 0.25), (0.6, 0.5)))
+    assert not any("in length" in line for line in lines((0.36, 1.0), (0.4, 0.25), (0.9, 1.5)))
+    (line,) = (line for line in lines((0.36, 0.25), (0.4, 0.5), (0.6, 0.75), (0.8, 1.0)) if "in length" in line)
+    near = (
+        "the longest run for the fit within 10 points of it is 50% as long as the run asked about, one at 80% is 100%"
+    )
+    assert line == f"{shown} {HOSTILE_CORPUS} is beyond the points in length: {near}"
 
 
 def test_an_answer_beyond_all_runs_for_the_fit_is_said(whole) -> None:
