@@ -18,6 +18,7 @@ from pipeline.goals.registry import goal_of
 from pipeline.plan.validation_noise import windows_line
 from pipeline.question.schema import Question
 from pipeline.question.schema.training import ScheduleConfig
+from pipeline.show.conclusion import conclusion_of
 from pipeline.show.report import study_page
 from pipeline.show.report.answer_figures import rounds as rounds_figure
 from pipeline.show.report.evidence import Evidence, at_target
@@ -99,8 +100,11 @@ def test_of_laws_that_have_no_part_in_the_average_no_lines_are_drawn_along_the_r
 
 
 def test_it_has_every_section_and_answers_first(whole, page):
-    study, _ = whole
+    study, question = whole
     assert [of["id"] for tag, of in page.elements if tag == "section"] == SECTIONS
+    first, more = conclusion_of(Context(question, study)).headline.split("; ", 1)
+    title, below = (f"{one[0].upper()}{one[1:]}" for one in (first, more))
+    assert f"{title} {below}." in " ".join(page.words.split())
     answer = Recommendation.read(study)
     ratio = (answer.mixture or {})[HOSTILE_CORPUS]
     above, _ = page.words.split("Loss against the domain ratio of", 1)
