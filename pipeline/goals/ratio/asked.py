@@ -11,6 +11,7 @@ from fitting.uncertainty.horizon import half_width, kind_of
 from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
 from pipeline.goals.active.outlook import possible_steps
 from pipeline.goals.active.rounds import chosen_runs
+from pipeline.goals.ratio.confirm import SAME
 from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
 from pipeline.plan.duration import wall_seconds
 from pipeline.plan.processes import gpus, workers
@@ -19,6 +20,7 @@ from pipeline.question.phases import pieces
 from pipeline.question.presets import HUB, models
 from pipeline.question.schema import Question
 from pipeline.question.schema.training import ScheduleConfig
+from pipeline.study.artifacts import Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, PlannedRun
 from pipeline.study.number_format import cost_in, duration, quantity
@@ -76,15 +78,19 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     beside = f", beside {' and '.join(besides)}" * bool(besides)
     places = 1 + (len(confirm.around) or bool(confirm.neighbour))
     tests = places * confirm.seeds
-    confirming = f"to confirm it, {tests} such runs follow" if tests > 1 else "to confirm it, 1 such run follows"
+    confirming = f"; to confirm it, {tests} such runs follow" if tests > 1 else "; to confirm it, 1 such run follows"
+    of_confirm = tests * cost
     if question.is_large() and not question.large.confirm:
-        tests = 0
-        confirming = "no other run confirms it, cptlaw follow reads its own log (large.confirm=true: such runs do)"
-    together = of_fit + tests * cost + sum(own_cost(context, run) for run in [*own_past.values(), *unseen])
+        of_confirm = 0.0
+        confirming = "; no other run confirms it, cptlaw follow reads its own log (large.confirm=true: such runs do)"
+    elif _has_confirmed(context):
+        of_confirm = sum(own_cost(context, run) for run in context.plan if run.role == "confirm" and not run.variant)
+        confirming = ""
+    together = of_fit + of_confirm + sum(own_cost(context, run) for run in [*own_past.values(), *unseen])
     named = f"{model} ({question.model.path})" if question.model.path not in (None, IMPORTED, model) else model
     lines = [
         f"asked about: {named}, {size}: {quantity(asked.spec.tokens)} tokens, {flops} FLOPs{took}",
-        f"the runs for the fit cost {at_most}{_times(of_fit / cost)} that run, by {by}{beside}; {confirming}",
+        f"the runs for the fit cost {at_most}{_times(of_fit / cost)} that run, by {by}{beside}{confirming}",
     ]
     if together > of_fit:
         hours = f", {cost_in('device-hours', together)} device-hours" if context.once(unit) == "device-hours" else ""
@@ -97,6 +103,19 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         moved = "AdamW changes each weight by about so much in a step, and runs at such a peak diverge"
         lines.append(f"note: target.peak_learning_rate={peak:g}: {moved}; kept runs had 1e-5 to 3e-3")
     return [*lines, *_horizon_lines(context, runs)]
+
+
+def _has_confirmed(context: Context) -> bool:
+    """Whether the plan's runs at the ratio of the recommendation are done, of as many seeds as are asked for."""
+    answer = read_if_there(Recommendation, context.study)
+    if answer is None or answer.mixture is None:
+        return False
+    domain, target = context.question.corpora.domain, answer.target
+    at_it = [
+        run for run in context.plan if (run.role, run.model, run.spec.steps) == ("confirm", target.model, target.steps)
+    ]
+    at_it = [run for run in at_it if abs(run.ratio_of(domain) - answer.mixture[domain]) < SAME]
+    return sum(context.study.state(run) == "done" for run in at_it) >= context.question.confirm.seeds
 
 
 def _horizon_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:

@@ -8,6 +8,8 @@ from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import estimate
 from pipeline.question.messages import ConfigError
 from pipeline.steps import STEPS
+from pipeline.study.context import Context
+from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, long_corpora
 
 WORDS = ["experiment=quickstart", "precision=fp32", "target.steps=600", "evaluation_budget=1"]
 WORDS += ["design.budget_unit=tokens"]
@@ -76,6 +78,18 @@ def test_what_variants_add_is_beside_the_runs_for_the_fit_and_in_the_sum() -> No
     assert cost == f"the runs for the fit cost 150% of that run, by tokens, beside {others} runs follow"
     every = sum(run.spec.tokens for run in runs) / asked_run(context).spec.tokens
     assert together == f"all together {every + 2:g} times that run"
+
+
+def test_no_runs_follow_to_confirm_an_answer_whose_own_are_done(changeable) -> None:
+    study, question = changeable
+    context = Context(question, study, long_corpora(study, "general", HOSTILE_CORPUS), "bf16")
+    of_fit = [run for run in context.plan if run.role != "confirm"]
+    _, cost, together, *_ = asked_lines(context, of_fit)
+    assert cost.endswith(", beside the pre-training of qwen2-0.7m")
+    (study.runs / next(run.name for run in context.plan if run.role == "confirm") / "DONE").unlink()
+    _, before, same, *_ = asked_lines(context, of_fit)
+    assert before == f"{cost}; to confirm it, 2 such runs follow"
+    assert together == same
 
 
 def test_a_run_shorter_than_those_for_the_fit_needs_no_extrapolation() -> None:
