@@ -19,7 +19,6 @@ from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
 from pipeline.cli.verbs import print_next
 from pipeline.cli.words import names_and_keys, own_words, settings_of
-from pipeline.done import not_collected
 from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios, unfollowed
 from pipeline.goals.ratio.answering_laws import ONE_RATIO, AnsweringLaws, answering_laws
 from pipeline.goals.registry import question_of_study
@@ -29,6 +28,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
 from pipeline.study.artifacts import Recommendation, read_if_there
+from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import StudyError, study_of
 from pipeline.study.number_format import laws_used, percent, quantity
@@ -208,8 +208,9 @@ def _table(rows: Sequence[Row]) -> Table:
 
 def _newer_lines(context: Context) -> Iterator[str]:
     """How many runs for the fit have ended since the points were collected that the fits have read."""
-    study = context.study
-    if newer := sum(study.state(run) == "done" for run in not_collected(context)):
+    study, collected = context.study, {*read_points(context.study)["run"]}
+    fit_runs = [run for run in context.plan if run.role == "fit" and run.name not in collected]
+    if newer := sum(study.state(run) == "done" for run in fit_runs):
         again = shlex.join(["cptlaw", "collect", str(study.folder)]), shlex.join(["cptlaw", "fit", str(study.folder)])
         yield f"{newer} newer run{'s are' if newer > 1 else ' is'} not in these fits: give {', then '.join(again)}"
 
