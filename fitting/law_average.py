@@ -14,9 +14,9 @@ import pandas as pd
 
 from fitting.fitted import Fit, interval_of
 from fitting.laws import LAWS
-from fitting.points import PointsError
+from fitting.points import TAILS, PointsError
 from fitting.schedule import ANNEALING
-from fitting.uncertainty.horizon import BEYOND, NEAREST, Reach, half_width, kind_of
+from fitting.uncertainty.horizon import BEYOND, NEAREST, POWER, Reach, half_width, kind_of
 from fitting.uncertainty.misfit import log_errors as errors_of
 from fitting.uncertainty.spread import Spread, widened
 
@@ -70,7 +70,8 @@ def laws_that_count(laws: Iterable[str], horizon: float) -> list[str]:
     limits = {law: (LAWS[law].nearest, LAWS[law].furthest) if law in LAWS else (0.0, inf) for law in laws}
     nearest = min((near for near, _ in limits.values()), default=0.0)
     limits = {law: (near, far) for law, (near, far) in limits.items() if near * BEYOND < horizon or near == nearest}
-    return [law for law, (_, far) in limits.items() if far >= min(horizon, max(far for _, far in limits.values()))]
+    furthest = min(horizon, max((far for _, far in limits.values()), default=inf))
+    return [law for law, (_, far) in limits.items() if far * BEYOND >= furthest]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +92,8 @@ class LawAverage:
     """Kind of extrapolation -> root mean square of its log errors on what a back test held out."""
     in_common: Mapping[str, float] = field(default_factory=dict)
     """The same kinds -> `errors_in_common` of its laws there."""
+    nearer: "tuple[float, LawAverage] | None" = None
+    """The horizon up to which more laws count than here, and their average."""
 
     def __post_init__(self):
         if {*self.fits} != {*self.weights} or not np.isclose(sum(self.weights.values()), 1.0):
@@ -99,8 +102,13 @@ class LawAverage:
     @property
     def columns(self) -> list[str]:
         """The columns that a frame must have."""
-        names = (own_column(law, name) for law, fit in self.fits.items() for name in fit.columns)
+        names = (own_column(law, name) for law, fit in self.every_fit.items() for name in fit.columns)
         return list(dict.fromkeys(names))
+
+    @property
+    def every_fit(self) -> Mapping[str, Fit]:
+        """Law -> fit, also of the laws that count nearer alone: intervals read them."""
+        return {**(self.nearer[1].every_fit if self.nearer else {}), **self.fits}
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
@@ -166,12 +174,25 @@ class LawAverage:
         return losses
 
     def errors_at(self, frame: pd.DataFrame) -> np.ndarray | None:
-        """Log errors (k, n) as `Fit.errors_at`, wider also where the laws disagree."""
+        """Log errors (k, n) as `Fit.errors_at`, wider also where the laws disagree.
+
+        Where laws count no more, wide enough for the interval of `nearer` there, since a law left alone agrees with
+        itself.
+        """
         if (errors := self.spread.log_errors(frame)) is None:
             return None
         logs, weights = self._logs(frame), self.weights_at(frame)
         apart = APART * np.sqrt(np.sum(weights * (logs - np.sum(weights * logs, axis=0)) ** 2, axis=0))
-        return widened(errors, np.hypot(apart, self.spread.below(frame)))
+        errors = widened(errors, np.hypot(apart, self.spread.below(frame)))
+        if self.nearer is None or (before := self.nearer[1].errors_at(frame)) is None:
+            return errors
+        ahead = np.array([self.spread.horizon(N, D) for N, D in zip(frame["N"], frame["D"])])
+        # Half-widths grow so with the horizon, so that this is about what they were where the others last counted.
+        shrunk = (np.log(self.nearer[0]) / np.log(np.maximum(ahead, self.nearer[0]))) ** POWER
+        moved = np.abs(np.log(self.nearer[1].predict(frame)) - np.sum(weights * logs, axis=0))
+        own, least = (np.quantile(one, TAILS[1], axis=0) for one in (errors, before))
+        least = (least + moved) * shrunk
+        return errors * np.maximum(1.0, np.divide(least, own, out=np.ones(len(own)), where=own > 0))
 
     def predict_interval(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,), as `Fit.predict_interval`.

@@ -43,7 +43,7 @@ FITTED = 0.25
 """Part of the longest run from which on points are fitted; less where the short runs end before."""
 LENGTHS = (0.25, 0.5, 1.0)
 """Parts of the run that is asked about at which its losses are predicted."""
-FAR = 12.0
+FAR = 10.0
 """Times as far as was fitted from which a line warns: runs of our own were met at 3 times, and missed at 20."""
 _SEEN = "docs/guide.md#what-should-i-not-trust"
 _RATIO = Allowed("0 to 1, or a list: domain_ratio=[0.1,0.3]", at_least=0, at_most=1)
@@ -122,7 +122,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     if not (is_known := not (unknown := laws.untested(target))):
         lines.append(unknown)
         rows = []
-    elif max(horizon.values(), default=1.0) > FAR:
+    elif max(horizon.values(), default=1.0) >= FAR:
         lines.append(f"far: kept runs ten to thirty times as far were missed by 3 to 14% in the mean ({_SEEN})")
     limits = [*unfollowed(context, laws), *beyond.values(), beyond_peaks(context, peak)]
     notes = dict.fromkeys(filter(None, [*limits, other_batch(context.plan, target.tokens_per_step)]))

@@ -212,7 +212,7 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
             return narrower, refine
         if ratio_unknown:
             ratio = _mixed(answer, question.corpora.domain)
-            return f"{narrower}; cptlaw confirm {study} measures the losses of {ratio} alone", refine
+            return f"{narrower}; cptlaw confirm {study} measures the losses at {ratio}", refine
         measures, confirm = f"cptlaw confirm {study} measures it", ("confirm", *words)
         half_width = ((answer.high or 0.0) - (answer.low or 0.0)) / 2
         if half_width <= question.design.tolerance and goal_of(question).too_wide(question, answer):

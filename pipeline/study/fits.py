@@ -16,7 +16,9 @@ from fitting.fitted import saved_fields
 from fitting.law_average import AVERAGE, LEAST_LOSS, errors_in_common, laws_that_count
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
+from fitting.uncertainty.horizon import BEYOND
 from fitting.uncertainty.misfit import NEXT
+from fitting.uncertainty.spread import Spread
 from pipeline.question.messages import MissingError
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.collect import read_parquet
@@ -268,26 +270,48 @@ def horizon_weights(
     fits: Mapping[str, Mapping[str, Fit]], tested: pd.DataFrame, N: float, D: float
 ) -> dict[str, dict[str, float]]:
     """Corpus -> law -> its weight in the average that answers for a run of N and D, billions, by its own horizon."""
-    by_corpus = {}
-    for corpus, of_law in fits.items():
-        # That of the law whose points reach farthest: another may leave out runs of a small ratio.
-        spread = min((fitted.spread for fitted in of_law.values()), key=lambda spread: spread.horizon(N, D))
-        by_corpus[corpus] = weights(tested, corpus, spread.kind(N, D), spread.horizon(N, D))
-    return by_corpus
+    spreads = {corpus: _widest(of_law, N, D) for corpus, of_law in fits.items()}
+    return {corpus: weights(tested, corpus, of.kind(N, D), of.horizon(N, D)) for corpus, of in spreads.items()}
+
+
+def _widest(fits: Mapping[str, Fit], N: float, D: float) -> Spread:
+    """The spread of the law whose points reach farthest: another may leave out runs of a small ratio."""
+    return min((fitted.spread for fitted in fits.values()), key=lambda spread: spread.horizon(N, D))
 
 
 def with_average(
-    fits: Mapping[str, Mapping[str, Fit]], weights: Mapping[str, Mapping[str, float]], tested: pd.DataFrame
+    fits: Mapping[str, Mapping[str, Fit]],
+    weights: Mapping[str, Mapping[str, float]],
+    tested: pd.DataFrame,
+    N: float,
+    D: float,
 ) -> dict[str, dict[str, Fit | LawAverage]]:
-    """The fits of each corpus, and their average where there are weights, each of a law that is fitted."""
+    """The fits of each corpus, and where there are weights, each of a law that is fitted, their average at N and D."""
     made: dict[str, dict[str, Fit | LawAverage]] = {corpus: {**of_corpus} for corpus, of_corpus in fits.items()}
     for corpus, of_law in weights.items():
         if of_law:
-            errors, laws = held_out_errors(tested, corpus, of_law), {law: fits[corpus][law] for law in of_law}
-            parts = _weighed(tested, corpus, of_law)
-            in_common = {split: errors_in_common(missed, weight) for split, missed, weight in parts}
-            made[corpus][AVERAGE] = LawAverage(laws, of_law, held_out=errors, in_common=in_common)
+            made[corpus][AVERAGE] = _average(fits[corpus], of_law, tested, corpus, (N, D))
     return made
+
+
+def _average(
+    fits: Mapping[str, Fit], weight: Mapping[str, float], tested: pd.DataFrame, corpus: str, at: tuple[float, float]
+) -> LawAverage:
+    """The average of the laws that count at N and D, with that of the nearest horizon at which more of them did."""
+    parts, nearer, spread = _weighed(tested, corpus, weight), None, _widest(fits, *at)
+    ahead, limits = spread.horizon(*at), {law: LAWS[law].furthest for law in fits if law in LAWS}
+    if left := [limit for limit in limits.values() if limit * BEYOND < ahead]:
+        there = (at[0], at[1] * max(left) / ahead)
+        before = weights(tested, corpus, spread.kind(*there), max(left))
+        if {*before} - {*weight}:
+            nearer = max(left), _average(fits, before, tested, corpus, there)
+    return LawAverage(
+        {law: fits[law] for law in weight},
+        weight,
+        held_out=held_out_errors(tested, corpus, weight),
+        in_common={split: errors_in_common(missed, of) for split, missed, of in parts},
+        nearer=nearer,
+    )
 
 
 def held_out_errors(tested: pd.DataFrame, corpus: str, weights: Mapping[str, float]) -> dict[str, float]:

@@ -187,6 +187,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     yield from _harmed(context)
     yield from _spikes(context, laws)
     yield from _missed(context, laws, answer)
+    yield from _faded(laws, answer)
     beyond = beyond_ratios(laws, answer.domain_ratio and ratio_of_run(answer.domain_ratio))
     if answer.domain_ratio is not None and ONE_RATIO not in beyond:
         ratio = ratio_of_run(answer.domain_ratio)
@@ -315,6 +316,21 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
                 )
 
 
+def _faded(laws: AnsweringLaws, answer: Solution) -> Iterator[str]:
+    """A line for each corpus of which laws count less at the answer than in the average, by `LawAverage.weights_at`."""
+    if answer.domain_ratio is None:
+        return
+    r = ratio_of_run(answer.domain_ratio)
+    for corpus in laws.corpora:
+        fit, frame = laws.fit(corpus), pd.DataFrame({"r": [1 - r if corpus == laws.corpora[0] else r]})
+        if not isinstance(fit, LawAverage):
+            continue
+        now = dict(zip(fit.fits, fit.weights_at(frame)[:, 0]))
+        if less := [law for law, weight in fit.weights.items() if now[law] < weight - 0.01]:
+            counts = ", ".join(f"{law} counts {now[law]:.0%} in place of {fit.weights[law]:.0%}" for law in less)
+            yield f"{percent(frame['r'][0])} {corpus} is below the ratios of it that a law was fitted to: {counts}"
+
+
 def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator[str]:
     """A line for each loss that the laws miss of runs of the fit like the recommended one, at the next ratios to it."""
     target, points, ratio = answer.target, laws.points, answer.domain_ratio or 0.0
@@ -324,17 +340,20 @@ def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator
     ends = points[(points["step"] == target.steps) & points["run"].isin(names)]
     if ends.empty:
         return
+    general, goal = laws.corpora[0], context.question.goal
+    # The loss on the domain tells the peak alone.
+    deciding = {general} if goal.kind == "trade-off" and len(candidate_peaks(laws.question)) == 1 else {*laws.corpora}
     for corpus, rows in ends[ends["corpus"].isin(laws.corpora)].groupby("corpus", sort=False):
         ratios = rows["ratio"]
         beside = [ratios[ratios <= ratio].max(), ratios[ratios >= ratio].min()]
         for near in rows[ratios.isin(beside)].sort_values("ratio").to_dict("records"):
             predicted, low, high = laws.loss(target, str(corpus), near["ratio"])
             if not low <= near["loss"] <= high:
+                missed = MISSED_RUN if corpus in deciding else "may be off"
                 yield (
-                    f"the loss on {corpus} {MISSED_RUN}: a run of the fit at {percent(near['ratio'])} measured "
+                    f"the loss on {corpus} {missed}: a run of the fit at {percent(near['ratio'])} measured "
                     f"{near['loss']:.4f}, where the laws predict {predicted:.4f} ({low:.4f} to {high:.4f})"
                 )
-    general, goal = laws.corpora[0], context.question.goal
     at_it = ends[(ends["corpus"] == general) & ((ends["ratio"] - ratio_of_run(ratio)).abs() < 5e-4)]
     changes = sorted(at_it["loss"] / target.before[general] - 1)
     if goal.kind == "trade-off" and changes and changes[0] > goal.tolerance:

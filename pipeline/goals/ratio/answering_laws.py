@@ -63,7 +63,7 @@ class AnsweringLaws:
             corpus: {law: fit for law, fit in of.items() if isinstance(fit, Fit)} for corpus, of in self.fits.items()
         }
         weight = horizon_weights(alone, self.tested, target.N, target.D)
-        return replace(self, fits=with_average(alone, weight, self.tested), weights=weight)
+        return replace(self, fits=with_average(alone, weight, self.tested, target.N, target.D), weights=weight)
 
     def at_peak(self, peak: float) -> AnsweringLaws:
         """The same for a run with this peak learning rate alone."""
@@ -205,7 +205,8 @@ def answering_laws(context: Context) -> AnsweringLaws:
     weight = horizon_weights(fits, tested, target.N, target.D) if len(question.law) > 1 else {}
     first = next(law for law in question.law if law not in context.laws_without_peaks)
     law = {corpus: AVERAGE if weight.get(corpus) else first for corpus in context.corpora}
-    return AnsweringLaws(question, points, with_average(fits, weight, tested), law, weight, tested)
+    averaged = with_average(fits, weight, tested, target.N, target.D)
+    return AnsweringLaws(question, points, averaged, law, weight, tested)
 
 
 def with_tried_peaks(question: Question, plan: Sequence[PlannedRun]) -> Question:

@@ -85,9 +85,10 @@ class Evidence:
         fits: dict[str, Mapping[str, Fit | LawAverage]] = {
             law: {corpus: alone[corpus][law] for corpus in self.corpora} for law in self._fitted
         }
-        weights = self.recommendation.weights if self.recommendation else {}
-        if weights and self.tested is not None and all(of and {*of} <= {*fits} for of in weights.values()):
-            averaged = with_average(alone, weights, self.tested)
+        answer = self.recommendation
+        weights = answer.weights if answer else {}
+        if answer and weights and self.tested is not None and all(of and {*of} <= {*fits} for of in weights.values()):
+            averaged = with_average(alone, weights, self.tested, answer.target.N, answer.target.D)
             fits[AVERAGE] = {corpus: averaged[corpus][AVERAGE] for corpus in weights}
         return fits
 
@@ -241,9 +242,9 @@ def predicted(evidence: Evidence, fit: Fit | LawAverage, frame: pd.DataFrame) ->
 
 
 def section(question: Question, law: str) -> LawConfig:
-    """Which points a law is fitted to; of the average, those that all laws are."""
+    """Which points a law is fitted to; of the average, from the step of all laws on, at the ratios of any."""
     sections = list(question.law.values()) if law == AVERAGE else [question.law[law]]
-    return LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))
+    return LawConfig(max(one.from_step for one in sections), min(one.min_ratio for one in sections))
 
 
 def at_target(evidence: Evidence, law: str, corpus: str, ratios: np.ndarray) -> tuple[pd.DataFrame, np.ndarray] | None:

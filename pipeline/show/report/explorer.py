@@ -176,7 +176,8 @@ def _of_target(evidence: Evidence, fits: Fits, role: str, N: float, D: float) ->
         return fit
     # Beyond what some laws see they have no weight at the answer, and have one here.
     laws = {corpus: evidence.context.fits[corpus]}
-    return with_average(laws, horizon_weights(laws, evidence.tested, N, D), evidence.tested)[corpus][AVERAGE]
+    weights = horizon_weights(laws, evidence.tested, N, D)
+    return with_average(laws, weights, evidence.tested, N, D)[corpus][AVERAGE]
 
 
 def _answers(

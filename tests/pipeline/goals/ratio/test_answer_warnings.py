@@ -7,9 +7,12 @@ from fractions import Fraction
 import pandas as pd
 import pytest
 
+from fitting import LawAverage
+from fitting.law_average import AVERAGE
 from pipeline.cli import predict
 from pipeline.goals.ratio.answer_warnings import (
     UNFOLLOWED,
+    _faded,
     _harmed,
     _missed,
     _spikes,
@@ -189,6 +192,39 @@ def test_a_run_of_the_fit_that_the_laws_miss_beside_the_answer_is_said(whole) ->
     other = at_the_end & (laws.points["ratio"] == below)
     losses = laws.points["loss"].where(~other, laws.points["loss"] * 1.5)
     assert not [*_missed(context, dataclasses.replace(laws, points=laws.points.assign(loss=losses)), answer)]
+
+
+def test_the_loss_on_the_domain_makes_no_ratio_of_a_trade_off_unknown_but_the_peak(whole) -> None:
+    made, question = whole
+    context = Context(question, made)
+    laws = answering_laws(context)
+    answer = goal_of(question).solve(laws)
+    context.__dict__["plan"] = [dataclasses.replace(run, role="fit") for run in made.read_plan()]
+    of_domain = (laws.points["step"] == answer.target.steps) & (laws.points["corpus"] == HOSTILE_CORPUS)
+    laws = dataclasses.replace(laws, points=laws.points.assign(loss=laws.points["loss"].where(~of_domain, 9.0)))
+    for peaks, decides in (([1.0], False), ([0.5, 1.0], True)):
+        asked = dataclasses.replace(question, design=dataclasses.replace(question.design, peaks=peaks))
+        lines = [*_missed(context, dataclasses.replace(laws, question=asked), answer)]
+        assert lines
+        assert [MISSED_RUN in line for line in lines] == [decides] * len(lines)
+
+
+def test_a_law_that_counts_less_at_the_answer_is_named(whole) -> None:
+    made, question = whole
+    laws = answering_laws(Context(question, made))
+    answer = goal_of(question).solve(laws)
+    assert [*_faded(laws, answer)] == []
+    average = laws.fit("general")
+    assert isinstance(average, LawAverage)
+    first, *others = average.fits
+    part = {law: dataclasses.replace(fit, ranges={"r": (0.0, 1.0)}) for law, fit in average.fits.items()}
+    # Half of its way from the ratio at which the others begin.
+    part[first] = dataclasses.replace(part[first], ranges={"r": (0.2, 1.0)})
+    fits = {**laws.fits, "general": {AVERAGE: dataclasses.replace(average, fits=part)}}
+    (line,) = _faded(dataclasses.replace(laws, fits=fits), dataclasses.replace(answer, domain_ratio=0.9))
+    weight, rest = average.weights[first], sum(average.weights[law] for law in others)
+    now = 0.5 * weight / (0.5 * weight + rest)
+    assert line.endswith(f": {first} counts {now:.0%} in place of {weight:.0%}")
 
 
 def test_a_run_of_the_fit_above_the_tolerance_at_the_answer_itself_is_said(whole) -> None:

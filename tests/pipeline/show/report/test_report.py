@@ -10,18 +10,19 @@ import plotly.graph_objects
 import pyarrow.parquet
 import pytest
 
+from fitting.law_average import AVERAGE
 from pipeline.goals.active.history import TOLERANCE, ChosenRun, DesignRound, write_rounds
 from pipeline.goals.ratio.answer_warnings import by_weight
 from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
-from pipeline.goals.registry import goal_of
+from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.validation_noise import windows_line
 from pipeline.question.schema import Question
 from pipeline.question.schema.training import ScheduleConfig
 from pipeline.show.conclusion import conclusion_of
 from pipeline.show.report import study_page
 from pipeline.show.report.answer_figures import rounds as rounds_figure
-from pipeline.show.report.evidence import Evidence, at_target
+from pipeline.show.report.evidence import Evidence, at_target, section
 from pipeline.show.report.explorer import explorer
 from pipeline.show.report.loss_figures import loss_curves
 from pipeline.show.report.pages import write_pages
@@ -97,6 +98,12 @@ def test_of_laws_that_have_no_part_in_the_average_no_lines_are_drawn_along_the_r
         figure = loss_curves(Evidence(context))
         assert figure is not None
         assert ("dcpt" in [key.label for key in figure.keys]) == (not blind)
+
+
+def test_the_average_is_drawn_at_the_ratios_of_any_law() -> None:
+    question = read_question(["experiment=own"])
+    least = [section(question, law).min_ratio for law in (*question.law, AVERAGE)]
+    assert least[-1] == min(least) < max(least)
 
 
 def test_it_has_every_section_and_answers_first(whole, page):
