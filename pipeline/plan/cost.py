@@ -120,6 +120,11 @@ def run_seconds(spec: RunSpec, speed: float | None) -> float | None:
     return speed and step_tokens(spec) / speed
 
 
+def device_hours(spec: RunSpec, speed: float, processes: int) -> float:
+    """Hours of a run's devices at a speed, in training tokens per second, with its start."""
+    return (START_SECONDS + (run_seconds(spec, speed) or 0.0)) * processes / 3600
+
+
 def step_tokens(spec: RunSpec) -> float:
     """Training tokens whose steps cost what a run's training and evaluations do; a forward pass is a third of a step.
 

@@ -14,9 +14,10 @@ from training.durable import read_lines_whole
 
 _RUNS_READ = 8
 """Finished runs of a shape whose speed is read."""
+Speed = Callable[[PlannedRun], float | None]
 
 
-def speed_of(context: Context, runs: Sequence[PlannedRun]) -> Callable[[PlannedRun], float | None]:
+def speed_of(context: Context, runs: Sequence[PlannedRun]) -> Speed:
     """Training tokens a second of one worker in a run of a plan; None where it is not known.
 
     That of finished runs of its shape and precision, else what prepare measured of its model, without compiling.
@@ -30,12 +31,22 @@ def speed_of(context: Context, runs: Sequence[PlannedRun]) -> Callable[[PlannedR
     return speed
 
 
-def wall_seconds(context: Context, runs: Sequence[PlannedRun]) -> float | None:
+def whose_speed(context: Context, runs: Sequence[PlannedRun]) -> str:
+    """Whose speed `speed_of` is, in words that follow "the speed"."""
+    finished, measured = _finished_speeds(context.study, runs), bool(context.machine and context.machine.speeds)
+    if measured and not finished:
+        return "that prepare measured"
+    others = measured and any(shape_key(run) not in finished for run in runs)
+    return "of runs that are done" + " or, of other shapes, that prepare measured" * others
+
+
+def wall_seconds(context: Context, runs: Sequence[PlannedRun], speed: Speed | None = None) -> float | None:
     """Seconds until the workers of this machine have trained all runs; None where a speed is not known.
 
-    Each worker takes the run that has waited longest for one, once its parent has ended.
+    Each worker takes the run that has waited longest for one, once its parent has ended. `speed`: by default that of
+    these runs.
     """
-    speed, planned = speed_of(context, runs), {run.spec.hash for run in runs}
+    speed, planned = speed or speed_of(context, runs), {run.spec.hash for run in runs}
     behind = defaultdict[str, list[tuple[int, float]]](list)
     for number, run in enumerate(runs):
         if (seconds := run_seconds(run.spec, speed(run))) is None:

@@ -9,7 +9,7 @@ from fitting.law_average import AVERAGE
 from fitting.law_selection import error_percent
 from pipeline.goals.ratio.answering_laws import one_ratio
 from pipeline.plan.cost import ASSUMED_MFU, LAYER_LAUNCH, LAYER_REPLAY, Cost, costs
-from pipeline.plan.duration import held_seconds, speed_of, wall_seconds
+from pipeline.plan.duration import held_seconds, speed_of, wall_seconds, whose_speed
 from pipeline.plan.processes import gpu_name, runs_on_device, workers
 from pipeline.question.design import is_active
 from pipeline.question.schema import Question
@@ -59,8 +59,8 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
         for cells, seconds, each, peak, disk in zip(cost_rows(groups), times, assumed, peaks, disks)
     ]
     how = (
-        f"Time of a row: its runs over {count} workers of {launcher.threads} thread, at the speed measured here; all: "
-        "a simulated end, with starts and waits, so rows do not sum to it"
+        f"Time of a row: its runs over {count} workers of {launcher.threads} thread, at the speed "
+        f"{whose_speed(context, runs)}; all: a simulated end, with starts and waits, so rows do not sum to it"
     )
     if any(assumed) and not any(group.seconds for group in groups):
         how = "Time: one run after the other"

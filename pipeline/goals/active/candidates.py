@@ -9,7 +9,7 @@ from statistics import fmean
 import pandas as pd
 
 from pipeline.goals.active.history import ChosenRun
-from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
+from pipeline.plan.cost import device_hours, run_flops
 from pipeline.plan.runs import branch_run, continual_run, grid_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import (
@@ -305,8 +305,7 @@ def own_cost(context: Context, run: PlannedRun) -> float:
                     [f"design.budget_unit: {problem}precision=auto and prepare again, or FLOPs, or tokens"]
                 )
             # Not that of finished runs: a cost is the same whatever has been trained.
-            seconds = START_SECONDS + (run_seconds(run.spec, context.machine.speeds[run.model]) or 0.0)
-            return seconds * context.question.parallel.processes / 3600
+            return device_hours(run.spec, context.machine.speeds[run.model] or 0.0, context.question.parallel.processes)
         case _:
             return run_flops(run.spec)
 

@@ -30,7 +30,9 @@ def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     refuse_budget(context)
     question, chosen, unit_ = context.question, chosen_runs(context), context.once(unit)
     count = sum(one.trains for one in chosen.rounds)
-    so_far = f"{count} round{'s' * (count > 1)} of runs so far, {cost_in(unit_, chosen.spent)} {unit_}"
+    # A cost that is limited is the same whatever has been trained, other than the times of the plan.
+    speed = " at the speed that prepare measured" * (unit_ == "device-hours")
+    so_far = f"{count} round{'s' * (count > 1)} of runs so far, {cost_in(unit_, chosen.spent)} {unit_}{speed}"
     side = f", of up to {question.design.batch or question.launcher.at_once} runs side by side (design.batch)"
     begun = so_far if count else f"first round{side * question.launcher.elsewhere}"
     if chosen.rounds and has_ended(context, chosen.rounds[-1]):

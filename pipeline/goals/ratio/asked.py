@@ -1,6 +1,6 @@
 """The run that a question is about, and what the advice costs against it, before anything is trained."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -12,8 +12,8 @@ from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretra
 from pipeline.goals.active.outlook import possible_steps
 from pipeline.goals.active.rounds import chosen_runs
 from pipeline.goals.ratio.confirm import SAME
-from pipeline.plan.cost import START_SECONDS, run_flops, run_seconds
-from pipeline.plan.duration import wall_seconds
+from pipeline.plan.cost import START_SECONDS, device_hours, run_flops, run_seconds
+from pipeline.plan.duration import Speed, speed_of, wall_seconds, whose_speed
 from pipeline.plan.processes import gpus, workers
 from pipeline.question.design import budget_key, is_active, steps_of_parts
 from pipeline.question.phases import pieces
@@ -41,10 +41,8 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     question, active = context.question, is_active(context.question)
     model, steps, confirm = question.model.name, question.target.steps, question.confirm
     asked = asked_run(context)
-    known = context.machine
-    # A run on GPUs may be of another precision.
-    speed = known.speeds.get(model) if known and known.precision == asked.spec.precision else None
-    seconds = run_seconds(asked.spec, speed)
+    speed = speed_of(context, runs)
+    seconds, hours = run_seconds(asked.spec, speed(asked)), _hours(context, speed)
     took = f", {duration(START_SECONDS + seconds)} on one worker" if seconds else ""
     flops = f"{run_flops(asked.spec):.2e}".replace("e+", "e")
     size = f"{steps:,} steps of {question.target.global_batch:,} x {question.sequence_length:,} tokens"
@@ -66,9 +64,10 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     elif by == "device-hours":
         count = workers(question)
         # Not below the simulated end of the runs so far, in which a worker may have none.
-        end = wall_seconds(context, read)
-        wall = duration(max(3600 * of_fit / count / question.parallel.processes, end or 0.0))
-        by += f", {wall} on {count} worker{'s' * (count > 1)}{' without waits of later rounds' * active}"
+        end = wall_seconds(context, read, speed)
+        wall = duration(max(3600 * hours(of_fit, read) / count / question.parallel.processes, end or 0.0))
+        by += f", {wall} on {count} worker{'s' * (count > 1)} at the speed {whose_speed(context, runs)}"
+        by += ", without waits of later rounds" * active
     elif by == "FLOPs" and active and question.design.budget_unit == "auto" and question.design.budget is None:
         is_measured = not (question.rehearsal or question.launcher.elsewhere or gpus())
         by += " (by device-hours once prepare has measured the speed)" * is_measured
@@ -86,15 +85,20 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     elif _has_confirmed(context):
         of_confirm = sum(own_cost(context, run) for run in context.plan if run.role == "confirm" and not run.variant)
         confirming = ""
-    together = of_fit + of_confirm + sum(own_cost(context, run) for run in [*own_past.values(), *unseen])
+    others = [*own_past.values(), *unseen]
+    of_others = sum(own_cost(context, run) for run in others)
+    together = of_fit + of_confirm + of_others
     named = f"{model} ({question.model.path})" if question.model.path not in (None, IMPORTED, model) else model
     lines = [
         f"asked about: {named}, {size}: {quantity(asked.spec.tokens)} tokens, {flops} FLOPs{took}",
         f"the runs for the fit cost {at_most}{_times(of_fit / cost)} that run, by {by}{beside}{confirming}",
     ]
     if together > of_fit:
-        hours = f", {cost_in('device-hours', together)} device-hours" if context.once(unit) == "device-hours" else ""
-        lines.append(f"all together {at_most}{_times(together / cost)} that run{hours}")
+        line = f"all together {at_most}{_times(together / cost)} that run"
+        if context.once(unit) == "device-hours":
+            total = hours(of_fit, read) + hours(of_confirm, [asked]) + hours(of_others, others)
+            line += f", {cost_in('device-hours', total)} device-hours"
+        lines.append(line)
     if parent and (published := HUB.get(model)):
         untrained = f"note: {model} is the shape of {published} without its weights, pre-trained here on "
         taken = f"model=hf model.path={published} 'ladder=[]' takes the published ones"
@@ -103,6 +107,18 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         moved = "AdamW changes each weight by about so much in a step, and runs at such a peak diverge"
         lines.append(f"note: target.peak_learning_rate={peak:g}: {moved}; kept runs had 1e-5 to 3e-3")
     return [*lines, *_horizon_lines(context, runs)]
+
+
+def _hours(context: Context, speed: Speed) -> Callable[[float, Sequence[PlannedRun]], float]:
+    """From device-hours at the speed that prepare measured to those at another, by the runs that cost them."""
+    processes = context.question.parallel.processes
+
+    def hours(cost: float, of: Sequence[PlannedRun]) -> float:
+        known = [(run, each) for run in of if (each := speed(run))]
+        before = sum(own_cost(context, run) for run, _ in known)
+        return cost * sum(device_hours(run.spec, each, processes) for run, each in known) / before if before else cost
+
+    return hours
 
 
 def _has_confirmed(context: Context) -> bool:

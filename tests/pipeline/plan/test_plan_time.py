@@ -11,17 +11,21 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.goals.active.candidates import asked_run
+from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.registry import read_question
 from pipeline.plan.cost import START_SECONDS, costs, run_seconds
-from pipeline.plan.duration import speed_of, wall_seconds
+from pipeline.plan.duration import speed_of, wall_seconds, whose_speed
 from pipeline.plan.machine import measured_machine
 from pipeline.plan.processes import Gpu
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.show.tables import cost_table
 from pipeline.study.artifacts import Machine
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml
+from pipeline.study.number_format import cost_in, duration
 from tests.pipeline.small import small_words
 from training.engines import choose_engine
 from training.evaluation_steps import evaluation_steps
@@ -68,6 +72,33 @@ def test_runs_that_are_done_say_how_fast_others_of_their_shape_are(tmp_path: Pat
     assert speed(small[3]) == speed(small[0])
     assert sum(run_seconds(one.spec, speed(one)) or 0.0 for one in small[:2]) == pytest.approx(100.0, rel=1e-3)
     assert speed(next(planned for planned in plan if planned.model == "qwen2-0.15m")) == 100
+
+
+def test_the_times_of_a_plan_are_by_one_speed(tmp_path: Path) -> None:
+    words = ["mixture.replicates=1", "target.steps=600", "design.budget_unit=device-hours"]
+    question, study, plan = planned(tmp_path, *ONE_MODEL, "engine=eager", *words)
+    context = dataclasses.replace(estimate(question, "bf16"), study=study, given_machine=None)
+    asked, of_fit = asked_run(context), [run for run in plan if run.role == "fit"]
+    own = costs(of_fit, lambda run: 1000.0, question)[0].seconds or 0.0
+    for faster, whose in ((1, "that prepare measured"), (4, "of runs that are done")):
+        if faster > 1:
+            folder = study.runs / of_fit[0].name
+            folder.mkdir(parents=True)
+            (folder / "metrics.jsonl").write_text(json.dumps({"seconds": own / len(of_fit) / faster}) + "\n")
+            (folder / "DONE").touch()
+        first, cost, together, *_ = asked_lines(context, plan)
+        assert whose_speed(context, plan) == whose
+        took = START_SECONDS + (run_seconds(asked.spec, 1000.0 * faster) or 0.0)
+        assert first.endswith(f", {duration(took)} on one worker")
+        # Three equal runs on two workers take the time of two.
+        wall = duration(START_SECONDS + 2 * own / len(of_fit) / faster)
+        assert f", by device-hours, {wall} on 2 workers at the speed {whose}, beside the pre-training" in cost
+        table = cost_table(context, plan)
+        assert f" of 1 thread, at the speed {whose}; all: " in table.note
+        assert duration(own / 2 / faster) in table.rows[1]
+        parent = run_seconds(plan[0].spec, 1000.0 * faster) or 0.0
+        hours = (own / faster + parent + 4 * START_SECONDS + 2 * took) / 3600
+        assert together.endswith(f" that run, {cost_in('device-hours', hours)} device-hours")
 
 
 def test_the_runs_of_a_shape_choose_its_engine_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -324,7 +324,8 @@ def test_a_budget_in_tokens_or_device_hours_chooses_by_that_cost(tmp_path: Path)
     seconds = START_SECONDS + (run_seconds(run.spec, 10_000) or 0.0)
     assert cost_of(hours, run, ["qwen2-0.3m"]) == pytest.approx(seconds / 3600)
     assert "device-hours" in first_round(hours).line()
-    line = r", by device-hours, \w+ min on \d+ workers? without waits of later rounds, beside"
+    line = r", by device-hours, \w+ min on \d+ workers? at the speed that prepare measured, without waits of later "
+    line += "rounds, beside"
     assert re.search(line, asked_lines(hours, [])[1])
     # A run of the first round may take one worker longer than all workers have by the budget.
     wall = duration(wall_seconds(hours, [run]) or 0.0)
