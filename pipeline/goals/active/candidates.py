@@ -1,14 +1,18 @@
 """The runs that a design can choose among, their costs, and their points as the laws read them."""
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import pandas as pd
 
-from pipeline.goals.active.history import ChosenRun
+from fitting import LAWS, Law
+from fitting.laws import with_unknown
+from fitting.uncertainty.horizon import BEYOND
+from pipeline.goals.active.history import APART, ChosenRun
 from pipeline.plan.cost import device_hours, run_flops
 from pipeline.plan.runs import branch_run, continual_run, grid_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
@@ -28,7 +32,7 @@ from pipeline.question.schema import LawConfig, Question
 from pipeline.question.schema.training import BranchConfig, ScheduleConfig
 from pipeline.study.collect import with_specs
 from pipeline.study.context import Context
-from pipeline.study.fitted_points import selected
+from pipeline.study.fitted_points import open_columns, selected
 from pipeline.study.folder import PlannedRun
 from pipeline.study.target import ends_of_pretraining
 from training.evaluation_steps import evaluation_steps
@@ -36,8 +40,6 @@ from training.evaluation_steps import evaluation_steps
 UNKNOWN_LOSS = 3.0
 """Loss before CPT, nats per token, as long as no model is measured."""
 
-APART = 0.3
-"""How far apart the domain ratios of runs for a large run are, as long as such runs are left."""
 NEARER = 0.02
 """By how much a run's ratio must be nearer to an answer beyond all runs than theirs to be worth training."""
 
@@ -161,6 +163,25 @@ def is_near(run: CandidateRun, others: Sequence[ChosenRun]) -> bool:
     return any(abs(run.domain_ratio - one.domain_ratio) < APART - 1e-9 for one in others)
 
 
+def beside_nearest(
+    answer: float | None, chosen: Hashable, gains: Mapping[Hashable, float], ratios: Mapping[Hashable, float]
+) -> str:
+    """What the best candidate at the ratio nearest to the answer takes from its variance, against the chosen one.
+
+    Empty: that is at the same ratio, or there is no answer yet, or the chosen one takes nothing.
+
+    >>> beside_nearest(0.96, "b", {"a": 1.0, "b": 2.0}, {"a": 0.9, "b": 0.0})
+    'for its cost one at 0.9 takes 50% as much off the variance of the answer'
+    """
+    if answer is None or not gains[chosen]:
+        return ""
+    nearest = min((ratios[one] for one in gains), key=lambda ratio: abs(ratio - answer))
+    best = max(gain for one, gain in gains.items() if ratios[one] == nearest)
+    if ratios[chosen] == nearest:
+        return ""
+    return f"for its cost one at {nearest:g} takes {best / gains[chosen]:.0%} as much off the variance of the answer"
+
+
 def _continued(question: Question, own: CandidateRun, chosen: Sequence[ChosenRun]) -> list[int]:
     """Steps of the runs that a candidate continues, the first one first; none where it begins anew.
 
@@ -175,6 +196,21 @@ def _continued(question: Question, own: CandidateRun, chosen: Sequence[ChosenRun
     phase = question.target_phase
     shorter = [steps for steps in alike if steps < own.steps and rest_of_schedule(phase, steps, own.steps)]
     return [*alike[max(shorter)].continues, max(shorter)] if shorter else []
+
+
+def deciding_laws(question: Question) -> tuple[str, list[Law], LawConfig]:
+    """The corpus whose loss decides the answer, the laws that the question asks of it, and the points all are for."""
+    limited = question.goal_kind.design_question == "limited_data"
+    corpus = question.corpora.domain if limited else question.corpora.general
+    # The length of a run follows from the ratio there, which only a law that reads D can weigh.
+    laws = [name for name in question.law if not limited or "D" in LAWS[name].columns]
+    # Candidates have no points of pre-training.
+    laws = [name for name in laws if "s2_pretrain" not in LAWS[name].columns]
+    ahead = question.target.steps / max(candidate_steps(question))
+    laws = [name for name in laws if LAWS[name].nearest * BEYOND < ahead] or laws
+    sections = [question.law[name] for name in laws]
+    read = [functools.reduce(with_unknown, open_columns(question, name), LAWS[name]) for name in laws]
+    return corpus, read, LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))
 
 
 def candidate_points(

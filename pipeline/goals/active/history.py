@@ -20,6 +20,10 @@ CONFIRMATION = "confirmation"
 """Reason of a round in which finished confirmation runs became points for the fit."""
 ANSWER_BEYOND = "it is beyond all runs"
 """Reason of a run at an answer above or below the domain ratios of all runs for the fit."""
+APART = 0.3
+"""How far apart the domain ratios of runs for a large run are, as long as such runs are left."""
+APART_ONLY = f"among domain ratios {APART:g} or more from those of other runs, since laws may err elsewhere"
+"""Part of the reason of runs that were chosen among such."""
 _LITTLE = 0.9
 """Runs after which more than this part of the half-width is expected to be left narrow it little."""
 _REMEDY = "delete the file to choose anew, the finished runs are kept"
@@ -43,6 +47,8 @@ class ChosenRun:
     """Peak learning rate; None: that of the question."""
     continues: list[Steps] = dataclasses.field(default_factory=list)
     """Steps of the runs that it continues, the first one first: of the same model, ratio, seed and peak."""
+    why: str = ""
+    """What the run that is nearest to the answer would bring against it, in words; empty: it is that, or not known."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +111,20 @@ class DesignRound:
         return f"round {self.round}: {cost}; {known}; next: {self.next_runs()}{self._why()}"
 
     def _why(self) -> str:
-        """Why runs that were asked for may be far from the answer, and that they tell little of it; empty otherwise."""
-        if not (self.more and self.chosen):
+        """Why these runs, which may be far from the answer, and that they tell little of it, if refine chose them."""
+        if not self.chosen or self.reason == ANSWER_BEYOND:
             return ""
         expected, before = self.chosen[-1].half_width, self.half_width
-        why = "; by the laws these, near the answer or far from it, narrow it most for their cost"
-        if expected and before and _LITTLE * before < expected < WIDEST:
+        if expected is None:
+            return f"; {self.reason}"
+        these, narrow = (
+            ("these", "narrow it most for their cost") if self.chosen[1:] else ("this", "narrows it most for its cost")
+        )
+        why = f"; by the laws {these}, near the answer or far from it, {narrow}"
+        if before is None:
+            why = f"; by what the laws assume before any measurement {these} {narrow}"
+        why += f", {APART_ONLY}" * (APART_ONLY in self.reason)
+        if self.more and expected and before and _LITTLE * before < expected < WIDEST:
             why += ", but little: what is left is how well the laws hold, which cptlaw confirm measures"
         return why
 
@@ -118,6 +132,7 @@ class DesignRound:
         """The chosen runs, and the half-width that is expected after them."""
         runs = ", ".join(
             f"{run.model} at {run.domain_ratio:g} for {run.steps} steps{f', peak {run.peak:g}' if run.peak else ''}"
+            + f" ({run.why})" * bool(run.why)
             for run in self.chosen
         )
         expected = self.chosen[-1].half_width if self.chosen else None

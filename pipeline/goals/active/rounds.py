@@ -6,7 +6,6 @@ whole before its runs are planned: a command that was stopped at any moment goes
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Collection, Sequence
@@ -15,15 +14,15 @@ from math import inf
 
 import pandas as pd
 
-from fitting import LAWS, Law, PointsError, design
-from fitting.laws import with_unknown
-from fitting.uncertainty.horizon import BEYOND
+from fitting import PointsError, design
 from pipeline.goals.active.candidates import (
     CandidateRun,
+    beside_nearest,
     budget,
     candidate_points,
     candidate_runs,
     cost_of,
+    deciding_laws,
     first_runs,
     is_near,
     least_cost,
@@ -36,6 +35,7 @@ from pipeline.goals.active.candidates import (
 )
 from pipeline.goals.active.history import (
     ANSWER_BEYOND,
+    APART_ONLY,
     BUDGET,
     CANDIDATES,
     CONFIRMATION,
@@ -49,14 +49,14 @@ from pipeline.goals.active.history import (
 from pipeline.plan.processes import workers
 from pipeline.plan.runs import by_domain, planned_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import budget_key, candidate_lengths, candidate_steps, is_active, schedules_of_peaks
+from pipeline.question.design import budget_key, candidate_lengths, is_active, schedules_of_peaks
 from pipeline.question.messages import ConfigError
-from pipeline.question.schema import LawConfig, Question
+from pipeline.question.schema import Question
 from pipeline.study.artifacts import Recommendation, read_if_there
 from pipeline.study.collect import measured_points, of_domain
 from pipeline.study.context import Context
 from pipeline.study.earlier import with_earlier
-from pipeline.study.fitted_points import are_all_fitted, open_columns, selected
+from pipeline.study.fitted_points import are_all_fitted, selected
 from pipeline.study.folder import PlannedRun, StudyError
 from pipeline.study.number_format import at_least
 
@@ -142,7 +142,7 @@ def _too_small(context: Context) -> str:
 
 def _least_for_tokens(context: Context) -> float:
     """Cost of the cheapest candidate with which those that cost no more differ in D, which laws need; 0: none is so."""
-    corpus, laws, section = _laws(context.question)
+    corpus, laws, section = deciding_laws(context.question)
     points = candidate_points(context, candidate_runs(context), {}, corpus, section, pretrained(context, ()))
     points = points.sort_values("cost", kind="stable")
     needed = any("D" in law.varies for law in laws) and points["D"].nunique() > 1
@@ -266,7 +266,7 @@ def _round(
 ) -> DesignRound:
     """The round that follows on the points of all runs so far; without points, the first."""
     question = context.question
-    corpus, laws, section = _laws(question)
+    corpus, laws, section = deciding_laws(question)
     before = losses_before(points) if points is not None else {}
     runs = candidate_runs(context, [run for one in chosen.rounds for run in one.chosen if one.reason != CONFIRMATION])
     # What a model with a path loses is known only once one of its runs is made.
@@ -321,10 +321,12 @@ def _round(
         return dataclasses.replace(added, stop=CANDIDATES)
     names = shown["run"].to_dict()
     made: list[ChosenRun] = []
-    for at, width in zip(proposal.chosen, proposal.half_width):
+    ratios = {at: by_name[name].domain_ratio for at, name in names.items()}
+    for at, width, gains in zip(proposal.chosen, proposal.half_width, proposal.gains):
         if not (spread and is_near(by_name[names[at]], made)):
-            made.append(_chosen(context, by_name[names[at]], width, {*begun, *(run.model for run in made)}))
-    reason = proposal.reason
+            one = _chosen(context, by_name[names[at]], width, {*begun, *(run.model for run in made)})
+            made.append(dataclasses.replace(one, why=beside_nearest(added.answer, at, gains, ratios)))
+    reason = f"{proposal.reason}; {APART_ONLY}" if spread else proposal.reason
     enough = next((n for n, width in enumerate(proposal.half_width, 1) if width <= added.tolerance), len(made))
     if enough < len(made) and not (more or certain or _one_a_worker(question)):
         made, reason = made[:enough], f"{reason}; the first {enough} of them should reach design.tolerance"
@@ -363,21 +365,6 @@ def _chosen(context: Context, candidate: CandidateRun, half_width: float | None,
         peak=candidate.peak,
         continues=candidate.continues,
     )
-
-
-def _laws(question: Question) -> tuple[str, list[Law], LawConfig]:
-    """The corpus whose loss decides the answer, the laws that the question asks of it, and the points all are for."""
-    limited = question.goal_kind.design_question == "limited_data"
-    corpus = question.corpora.domain if limited else question.corpora.general
-    # The length of a run follows from the ratio there, which only a law that reads D can weigh.
-    laws = [name for name in question.law if not limited or "D" in LAWS[name].columns]
-    # Candidates have no points of pre-training.
-    laws = [name for name in laws if "s2_pretrain" not in LAWS[name].columns]
-    ahead = question.target.steps / max(candidate_steps(question))
-    laws = [name for name in laws if LAWS[name].nearest * BEYOND < ahead] or laws
-    sections = [question.law[name] for name in laws]
-    read = [functools.reduce(with_unknown, open_columns(question, name), LAWS[name]) for name in laws]
-    return corpus, read, LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))
 
 
 def _one_a_worker(question: Question) -> bool:

@@ -17,6 +17,7 @@ from pipeline.goals.active.candidates import (
     asked_run,
     candidate_points,
     candidate_runs,
+    deciding_laws,
     losses_before,
     own_cost,
     run_beyond,
@@ -34,7 +35,6 @@ from pipeline.goals.active.history import (
 )
 from pipeline.goals.active.outlook import plan_lines
 from pipeline.goals.active.rounds import (
-    _laws,
     add_confirmation_runs,
     chosen_runs,
     design_runs,
@@ -136,6 +136,10 @@ def test_runs_for_a_large_run_are_apart_in_ratio_as_long_as_they_can_be(tmp_path
     # By the laws alone .5, .7, .3 and .4 come first.
     assert len(ratios) == 3
     assert all(other - one > 0.29 for one, other in itertools.pairwise(ratios))
+    apart = " cost, among domain ratios 0.3 or more from those of other runs, since laws may err elsewhere"
+    assert [one.line().endswith(apart) for one in rounds] == [bool(one.chosen) for one in rounds]
+    # A run that is not at the ratio nearest to the answer of those that it was chosen among has a reason.
+    assert any(run.why for one in rounds for run in one.chosen)
 
 
 def test_a_length_that_is_added_for_a_large_run_is_chosen(tmp_path: Path) -> None:
@@ -152,7 +156,7 @@ def test_a_large_run_begins_with_the_runs_that_are_given(tmp_path: Path, budget:
     words = ["ladder=[]", "large.tokens=1e6", "large.lengths=[0.5]", f"design.budget={budget}", first]
     (one,) = all_rounds(setting_of(tmp_path, *words), 1)
     chosen = {(run.domain_ratio, run.steps) for run in one.chosen}
-    assert (chosen == {(0.9, 480), (0.3, 150)}) == given
+    assert (chosen == {(0.9, 480), (0.3, 150)}) == one.line().endswith(" steps; as large.first has them") == given
     assert chosen
 
 
@@ -331,7 +335,13 @@ def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Context
     assert f"next: {named}; by the laws these, near the answer or far from it, narrow it most" in found.line()
     known = dataclasses.replace(found, half_width=1.05 * (found.chosen[-1].half_width or 0.0))
     assert known.line().endswith("but little: what is left is how well the laws hold, which cptlaw confirm measures")
-    assert "by the laws" not in dataclasses.replace(known, more=False).line()
+    by_laws = "by the laws these, near the answer or far from it, narrow it most for their cost"
+    assert dataclasses.replace(known, more=False).line().endswith(by_laws)
+    first = dataclasses.replace(known, more=False, answer=None, half_width=None)
+    assert "; by what the laws assume before any measurement these narrow it most" in first.line()
+    far = dataclasses.replace(known, chosen=[dataclasses.replace(known.chosen[0], why="one at 0.9 takes less")])
+    assert " steps (one at 0.9 takes less); expected half of " in far.line()
+    assert "; by the laws this, near the answer or far from it, narrows it most for its cost" in far.line()
     assert named.startswith(f"{found.chosen[0].model} at {found.chosen[0].domain_ratio:g} for ")
 
 
@@ -493,4 +503,4 @@ def test_a_file_that_is_damaged_or_lost_rounds_is_refused(copied: tuple[Context,
 def test_a_law_for_far_targets_weighs_runs_where_the_target_is_far(words: list[str], laws: list[str]) -> None:
     texts = [f"corpora.sources.{name}.path=texts" for name in ("general", "domain")]
     question = read_question(["experiment=base-model", "model.path=model", *texts, *words])
-    assert [law.name for law in _laws(question)[1]] == laws
+    assert [law.name for law in deciding_laws(question)[1]] == laws
