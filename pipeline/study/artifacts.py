@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Self, TypeVar
@@ -267,6 +267,12 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     """`fits_digest` of the fits behind it; empty: not recorded."""
     asked: TargetConfig | None = None
     """target. of the question that it answers; None: not recorded."""
+
+    def is_of(self, corpora: Sequence[str]) -> bool:
+        """Whether it has the losses of these corpora, of which the last is the domain."""
+        losses = [self.loss_before, *([] if self.mixture is None else [self.predicted])]
+        known = all({*corpora} <= {*each} for each in losses)
+        return known and (self.mixture is None or corpora[-1] in self.mixture)
 
     @property
     def missed(self) -> str:

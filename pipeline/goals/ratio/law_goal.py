@@ -284,6 +284,8 @@ class LawGoal(Goal):
         """Why an answer is not of the question, the plan, the points or the fits as they are now; empty: it is."""
         if changed := self.asked_otherwise(context.question, answer):
             return f"it answers {changed[0]}, {changed[1]} is asked"
+        if not answer.is_of(context.corpora):
+            return f"it lacks losses or the ratio of {' or '.join(context.corpora)}"
         try:
             points = context.points
         except StudyError:
@@ -317,8 +319,6 @@ class LawGoal(Goal):
         if recommendation.mixture is None:
             remedy = f"change the goal, and run cptlaw recommend {study.word}"
             raise StudyError(f"{path}: no mixture meets the goal ({recommendation.binding}); {remedy}")
-        if question.corpora.domain not in recommendation.mixture:
-            raise StudyError(f"{path}: of another question; run cptlaw recommend {study.word} again")
         return recommendation
 
     def confirmation_runs(self, context: Context) -> list[PlannedRun]:

@@ -119,8 +119,8 @@ class Evidence:
     @cached_property
     def recommendation(self) -> Recommendation | None:
         """Content of recommendation.json, where it answers this question."""
-        content, corpora = self.written, {*self.corpora}
-        if content is None or not (corpora <= {*content.law} and corpora <= {*content.loss_before}):
+        content, corpora = self.written, self.context.corpora
+        if content is None or not ({*corpora} <= {*content.law} and content.is_of(corpora)):
             return None
         used = {*content.law.values(), *(name for of_law in content.weights.values() for name in of_law)}
         return content if used <= {*self.context.question.law, AVERAGE} else None

@@ -46,6 +46,12 @@ PLAN = TrainingPlan(
     seed=3,
     facts=(),
 )
+NEAR, WIDE = ({of: PredictedLoss(2.01, *ends) for of in ("general", "domain")} for ends in ((2.0, 2.02), (1.9, 2.1)))
+ANSWERED: dict[str, Any] = {
+    "mixture": {"general": 0.7, "domain": 0.3},
+    "loss_before": {"general": 2.0, "domain": 3.0},
+    "predicted": NEAR,
+}
 TRAINER = {
     *("output_dir", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate"),
     *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "optim", "weight_decay", "adam_beta1", "adam_beta2"),
@@ -209,7 +215,8 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
         ["export", folder, "format=trl"], capsys
     )
     target = RecommendedRun("base", 0.1, 400 * 8 * question.sequence_length / 1e9, 400)
-    recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target).write(study)
+    made = recommendation(**ANSWERED, target=target)
+    made.write(study)
     # What this machine trains fastest says nothing of the one that trains the answer.
     Machine("fp32", {}, {"fp32": 2, "bf16": 1}, "a CPU").write(study)
     output = tmp_path / "out" / "trl.yaml"
@@ -252,8 +259,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert f"cptlaw follow {folder} domain_ratio=0.25 checkpoints=" in capsys.readouterr().err
     error = refused(["export", folder, "format=trl", "goal.tolerance=0.5"], capsys, 3)
     assert "answers goal.tolerance=0.03, but goal.tolerance=0.5 is asked" in error
-    expected = {corpus: PredictedLoss(2.01, 1.9, 2.1) for corpus in ("general", "domain")}
-    made = recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target, predicted=expected)
+    narrow, made = made, dataclasses.replace(made, predicted=WIDE)
     rows = [confirmation_row(corpus, 0.3, [2.0], model="base", steps=400) for corpus in ("general", "domain")]
     Confirmation(0.9, rows, goal_of(question).outcome(question, made, rows), None, made.identity).write(study)
     made.write(study)
@@ -277,8 +283,6 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert f"# {line}" in shown.out
     assert f"note: {line}" in shown.err
     assert "About 28.4% domain, not 30%, where the loss on general rose by 5.00%" in shown.err
-    expected = {corpus: PredictedLoss(2.01, 2.0, 2.02) for corpus in ("general", "domain")}
-    narrow = dataclasses.replace(made, predicted=expected)
     narrow.write(study)
     slightly = dataclasses.replace(missed, loss_increase=Interval(0.031, None, None))
     Confirmation(0.9, rows, slightly, None, narrow.identity).write(study)
@@ -301,15 +305,14 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     assert f"note: confirmation: of an earlier fit; run cptlaw confirm {folder} again" in shown.err
     assert "What would tell: cptlaw refine" in shown.err
     assert "next: trl sft" in shown.err
-    near = {corpus: PredictedLoss(2.01, 2.0, 2.02) for corpus in ("general", "domain")}
     answer = {"mixture": {"general": 0.6, "domain": 0.4}, "low": 0.3, "high": 0.5, "identified": True}
-    dataclasses.replace(made, **answer, predicted=near).write(study)
+    dataclasses.replace(made, **answer, predicted=NEAR).write(study)
     assert run(["export", folder, "format=trl", f"output={output}"]) == 0
     assert f"next: cptlaw confirm {folder}; or, unconfirmed, trl sft" in capsys.readouterr().err
     dataclasses.replace(made, mixture={"general": 0.6, "domain": 0.4}).write(study)
     assert run(["export", folder, "format=trl"]) == 0
     assert f"# confirmation: of another answer; run cptlaw confirm {folder} again" in capsys.readouterr().out
-    recommendation(mixture=None, target=target, binding="all too high").write(study)
+    recommendation(**{**ANSWERED, "mixture": None}, target=target, binding="all too high").write(study)
     assert "no mixture meets the goal (all too high)" in refused(["export", folder, "format=trl"], capsys)
 
 
@@ -322,7 +325,7 @@ def test_text_is_found_from_another_folder_than_that_of_plan(tmp_path: Path, mon
     study.folder.mkdir(parents=True)
     (study.folder / "study.yaml").write_text(question_yaml(question))
     target = RecommendedRun("base", 0.1, 600 * batch * question.sequence_length / 1e9, 600)
-    recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target).write(study)
+    recommendation(**ANSWERED, target=target).write(study)
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
 

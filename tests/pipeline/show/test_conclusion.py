@@ -232,6 +232,15 @@ def test_an_answer_to_another_question_is_no_answer(asked: dict[str, Any], line:
     assert f"out of date: it answers {line}" in known.headline
 
 
+def test_an_answer_without_the_losses_of_its_corpora_is_no_answer(tmp_path: Path) -> None:
+    answer = _answer(QUESTION)
+    for lacking in ("loss_before", "predicted", "mixture"):
+        other = {corpus: value for corpus, value in getattr(answer, lacking).items() if corpus != "code"}
+        known = conclude(Context(QUESTION, Study(tmp_path)), dataclasses.replace(answer, **{lacking: other}), None)
+        assert not known.is_known
+        assert "out of date: it lacks losses or the ratio of" in known.headline
+
+
 @pytest.mark.parametrize(
     "changes",
     [
