@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ from pipeline.plan.machine import measured_machine
 from pipeline.plan.memory import all_fit, memory_lines
 from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain
-from pipeline.plan.write import add_to_plan, planned_corpora, precision_note, write_plan
+from pipeline.plan.write import add_to_plan, as_planned, precision_note, write_plan
 from pipeline.question.data import same_texts
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -212,10 +211,7 @@ def confirm(context: Context, console: Console) -> Exit:
             again = ", ".join(f"cptlaw {name} {study.word}" for name in ("collect", "fit", "recommend"))
             count = f"{len(late)} of the runs for the fit, like {late[0].name}"
             raise StudyError(f"{study.folder}: {count}, ended since cptlaw collect; run {again} first")
-        # Without machine.json in that of the plan: another would ask for another pre-training.
-        precision = context.known_precision or next((run.spec.precision for run in context.plan), "fp32")
-        planned = dataclasses.replace(context, given_manifest=planned_corpora(context), given_precision=precision)
-        runs = goal.confirmation_runs(planned)
+        runs = goal.confirmation_runs(as_planned(context))
         add_to_plan(study, runs)
         print_items(goal.why_these(context, runs), console)
         if not elsewhere or any(study.state(run) != "done" for run in runs):

@@ -4,7 +4,7 @@ import contextlib
 import shlex
 import time
 import webbrowser
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import EXPORT, HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys, text_keys
 from pipeline.done import (
+    awaits_refine,
     confirming_import,
     exported,
     has_trained,
@@ -27,13 +28,15 @@ from pipeline.done import (
     needs_no_job,
     open_runs,
 )
+from pipeline.goals.active.outlook import costliest_round
 from pipeline.goals.planning import planned_now, refused_by_plan
+from pipeline.goals.ratio.asked import cost_line
 from pipeline.goals.registry import goal_of, question_of_study, read_question, unread_keys
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
 from pipeline.plan.token_supply import with_fewer_steps
 from pipeline.plan.validation_documents import choose_validation
-from pipeline.plan.write import write_plan
+from pipeline.plan.write import as_planned, write_plan
 from pipeline.question.loading import selects_file
 from pipeline.question.messages import ConfigError, MissingError
 from pipeline.question.schema import Question
@@ -152,12 +155,35 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
                     console.print("next: the words that were rehearsed, without rehearsal=true", highlight=False)
                     return
                 command = ["plan", *real]
+    if command[0] in ("confirm", "refine"):
+        with contextlib.suppress(StudyError, ConfigError, SpecError, CorpusError):
+            print_items(_cost(command, context), console)
     trains = exported(context) if command[0] == "export" else ""
     console.print(f"next: {trains or f'cptlaw {shlex.join(command)}'}", soft_wrap=True)
     if command[0] == "export" and (line := confirming_import(context)):
         console.print(f"then: {line}", highlight=False, soft_wrap=True)
     elif command[0] == "export" and is_followed(context.study, question):
         console.print(f"then: cptlaw follow {context.study.word} LOG, the log of that run as it grows", soft_wrap=True)
+
+
+def _cost(command: Sequence[str], context: Context) -> Iterator[str]:
+    """What the runs of a command cost that is named next, confirm or refine, a line; none where it trains none.
+
+    Which runs refine chooses takes seconds to say, so of a new round it is the limit.
+    """
+    verb, folder, *overrides = command
+    context = as_planned(context_of(question_of(verb, [folder, *overrides])) if overrides else context)
+    goal, many = goal_of(context.question), context.question.goal_kind.many_domains
+    if verb == "confirm":
+        runs, most = goal.confirmation_runs(context), ""
+    else:
+        runs, most = [run for run in open_runs(context) if run.role != "confirm"], ""
+        if not runs and not awaits_refine(context):
+            runs, most = costliest_round(context), "at most "
+    runs = [run for run in runs if context.study.state(run) != "done"]
+    if count := sum(run.role != "pretrain" for run in runs):
+        trained = f"cptlaw {verb} trains {most}{count} run{'s' * (count > 1)}"
+        yield f"{trained}: {most}{cost_line(context, runs, against=not (goal.chooses_run or many))}"
 
 
 def _of_once(question: Question) -> bool:

@@ -133,6 +133,16 @@ def planned_corpora(context: Context) -> Manifest:
     return manifest
 
 
+def as_planned(context: Context) -> Context:
+    """The context with the corpora and the precision of its plan, for runs that follow it.
+
+    Raises StudyError: as `planned_corpora`.
+    """
+    # Without machine.json in that of the plan: another would ask for another pre-training.
+    precision = context.known_precision or next((run.spec.precision for run in context.plan), "fp32")
+    return replace(context, given_manifest=planned_corpora(context), given_precision=precision)
+
+
 def add_to_plan(study: Study, runs: list[PlannedRun]) -> list[PlannedRun]:
     """Put runs behind those that are planned already; returns the whole plan."""
     plan = study.read_plan()

@@ -1,6 +1,7 @@
 """Which steps are left, and how they are taken: for each domain, up to what is queued, with a report after failures."""
 
 import dataclasses
+import re
 import shutil
 from fractions import Fraction
 from functools import partial
@@ -58,7 +59,7 @@ def test_a_plan_written_while_confirmation_runs_train_loses_none_of_them(confirm
         return Exit.DONE
 
     monkeypatch.setattr(steps, "launch", plan_meanwhile)
-    monkeypatch.setattr(steps, "planned_corpora", lambda context: context.manifest)
+    monkeypatch.setattr("pipeline.plan.write.planned_corpora", lambda context: context.manifest)
     of_runs = dataclasses.replace(confirmed.question.confirm, around=[0.15])
     asked = confirmed.asking(dataclasses.replace(confirmed.question, confirm=of_runs))
     assert steps.confirm(asked, Console()) == Exit.DONE
@@ -192,7 +193,7 @@ def test_a_confirmation_has_the_precision_of_the_plan(confirmed: Context, monkey
     plan = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, precision="bf16")) for run in confirmed.plan]
     monkeypatch.setattr(Context, "plan", plan)
     monkeypatch.setattr(steps, "not_collected", lambda context: [])
-    monkeypatch.setattr(steps, "planned_corpora", lambda context: context.manifest)
+    monkeypatch.setattr("pipeline.plan.write.planned_corpora", lambda context: context.manifest)
     monkeypatch.setattr(steps, "launch", lambda context, console, runs: Exit.CRASH)
     precisions: list[str] = []
     monkeypatch.setattr(LawGoal, "confirmation_runs", lambda goal, context: precisions.append(context.precision) or [])
@@ -282,6 +283,31 @@ def test_status_says_how_many_runs_are_running(role: str, line: str, confirmed: 
     said, following = capsys.readouterr().out.splitlines()
     assert said.startswith(f"running now: {line}")
     assert following.startswith("next: cptlaw status ")
+
+
+def test_what_the_next_command_costs_is_said_before_it(confirmed: Context, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("pipeline.plan.write.planned_corpora", lambda context: confirmed.manifest)
+    monkeypatch.setattr(Context, "manifest", confirmed.manifest)
+
+    of_runs = dataclasses.replace(confirmed.question.confirm, around=[0.15])
+    question = dataclasses.replace(confirmed.question, confirm=of_runs)
+
+    def said() -> list[str]:
+        verbs.print_next("status", [], question, Exit.DONE, Console(soft_wrap=True))
+        return capsys.readouterr().out.splitlines()
+
+    (confirmed.study.folder / "confirmation.json").unlink()
+    runs = [run for run in confirmed.plan if run.role == "confirm"]
+    assert said() == [f"next: cptlaw confirm {confirmed.study.word}"]  # Which trains nothing.
+    for run in runs:
+        (confirmed.study.runs / run.name / "DONE").unlink()
+    assert said()[0] == f"cptlaw confirm trains {len(runs)} runs: {len(runs)} times the run asked about, by tokens"
+    assert len(runs) > 1
+    path = confirmed.study.folder / "recommendation.json"
+    path.write_text(path.read_text().replace('"identified": true', '"identified": false'))
+    cost, following = said()
+    assert following == f"next: cptlaw refine {confirmed.study.word}"
+    assert re.match(r"cptlaw refine trains at most 2 runs: at most [\d.]+ times the run asked about, by tokens$", cost)
 
 
 def test_status_names_train_until_a_job_is_submitted(confirmed: Context, capsys: pytest.CaptureFixture[str]) -> None:

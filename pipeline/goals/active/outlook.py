@@ -11,9 +11,10 @@ from pipeline.goals.active.candidates import (
     first_runs,
     own_cost,
     pretrained,
+    pretraining_runs,
     unit,
 )
-from pipeline.goals.active.rounds import chosen_runs, has_ended
+from pipeline.goals.active.rounds import chosen_runs, has_ended, most_runs
 from pipeline.question.design import budget_key
 from pipeline.question.messages import ConfigError
 from pipeline.study.context import Context
@@ -96,6 +97,17 @@ def later_runs(context: Context, runs: Sequence[PlannedRun]) -> list[CandidateRu
         for one in context.once(_candidates)
         if one.run.spec.hash not in known and cost_of(context, one.run, begun) <= left
     ]
+
+
+def costliest_round(context: Context) -> list[PlannedRun]:
+    """The most expensive runs that cptlaw refine may choose in a round, and the pre-training that they need."""
+    chosen, plan = chosen_runs(context), {run.spec.hash for run in context.plan}
+    begun = pretrained(context, [run.model for run in context.plan])
+    fresh = [one.run for one in context.once(_candidates) if one.run.spec.hash not in plan]
+    fresh.sort(key=lambda run: cost_of(context, run, begun), reverse=True)
+    runs = fresh[: most_runs(context.question, chosen.rounds)]
+    parents = context.once(pretraining_runs)
+    return [*(parents[name] for name in dict.fromkeys(run.model for run in runs) if name not in begun), *runs]
 
 
 def possible_steps(context: Context, runs: Sequence[PlannedRun]) -> list[int]:

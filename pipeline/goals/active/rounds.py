@@ -333,6 +333,11 @@ def _round(
     return dataclasses.replace(added, chosen=made, reason=reason)
 
 
+def most_runs(question: Question, rounds: Sequence[DesignRound]) -> int:
+    """Runs that the round after these may have: as many as in the first one, on whatever machine that was."""
+    return question.design.batch or (rounds[-1].batch if rounds else question.launcher.at_once or workers(question))
+
+
 def _empty_round(context: Context, chosen: Chosen, known: Collection[str]) -> DesignRound:
     """A round without runs, on what is known of the runs of those names."""
     question = context.question
@@ -345,9 +350,7 @@ def _empty_round(context: Context, chosen: Chosen, known: Collection[str]) -> De
         tolerance=question.design.tolerance,
         answer=None,
         half_width=None,
-        # As many as in the first round, on whatever machine that was.
-        batch=question.design.batch
-        or (chosen.rounds[-1].batch if chosen.rounds else question.launcher.at_once or workers(question)),
+        batch=most_runs(question, chosen.rounds),
         chosen=[],
         reason="",
     )

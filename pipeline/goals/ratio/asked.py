@@ -109,6 +109,24 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     return [*lines, *_horizon_lines(context, runs)]
 
 
+def cost_line(context: Context, runs: Sequence[PlannedRun], *, against: bool) -> str:
+    """What runs cost in the unit of the plan, with `against` in percent of the run that is asked about, and their time.
+
+    Raises:
+        ConfigError: the unit is device-hours, and a speed is not measured.
+    """
+    question, by = context.question, context.once(unit)
+    cost, count = sum(own_cost(context, run) for run in runs), workers(question)
+    words = f"{cost_in(by, cost)} {by}"
+    if against:
+        words = f"{_times(cost / own_cost(context, asked_run(context)))} the run asked about, by {by}"
+    seconds = wall_seconds(context, runs, speed_of(context, context.plan))
+    if question.launcher.elsewhere or seconds is None:
+        return words
+    speed = whose_speed(context, context.plan)
+    return f"{words}, {duration(seconds)} on {count} worker{'s' * (count > 1)} at the speed {speed}"
+
+
 def _hours(context: Context, speed: Speed) -> Callable[[float, Sequence[PlannedRun]], float]:
     """From device-hours at the speed that prepare measured to those at another, by the runs that cost them."""
     processes = context.question.parallel.processes
