@@ -327,10 +327,11 @@ class _Measured:
     def _of_minimum(self) -> tuple[str, str]:
         """The same of goal=limited-data and compute."""
         outcome, places = self.outcome, self.outcome.places
-        if outcome.difference is None or outcome.other is None:
+        if outcome.difference is None or (outcome.other is None and outcome.other_ratio is None):
             return "", ""
         names = [place.model if outcome.goal == "compute" else percent(place.domain_ratio) for place in places]
-        own, other = names[outcome.at], names[outcome.other]
+        own, other = names[outcome.at], percent(outcome.other_ratio or 0.0)
+        other = other if outcome.other is None else names[outcome.other]
         lower = f"the loss on {outcome.corpus} is {outcome.difference.value:.4f} lower at {other}"
         far = outcome.difference.value > places[outcome.at].high - places[outcome.at].predicted
         if outcome.verdict == NOT_CONFIRMED or (outcome.seeds == 1 and far):
@@ -340,6 +341,11 @@ class _Measured:
         if outcome.verdict == CONFIRMED:
             best = [name for name, may_be in zip(names, outcome.among_best or []) if may_be]
             return "", f"{' and '.join(best)} cannot be told apart" if len(best) > 1 else ""
+        if len(places) == 1 or (outcome.other_ratio is not None and outcome.difference.value > 0):
+            higher = (
+                f"the loss on {outcome.corpus} is {-outcome.difference.value:.4f} higher at {other}, the lowest beside"
+            )
+            return "", lower if outcome.difference.value > 0 else higher
         spread = max(place.measured for place in places) - min(place.measured for place in places)
         return "", f"{names[0]} to {names[-1]} differ by {spread:.4f} nats, no more than the noise"
 

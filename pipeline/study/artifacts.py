@@ -351,6 +351,9 @@ class Outcome:
     difference: Interval | None = None
     """Loss at the recommended place minus the lowest of the others, nats per token; None: the trade-off."""
     other: int | None = None
+    """The lowest of the others among `places`; None: not among them, or the trade-off."""
+    other_ratio: Ratio | None = None
+    """Domain ratio of the lowest of the others where another run of the study, like these, is that."""
     among_best: list[bool] | None = None
     """Place -> whether the optimum may be there."""
     sd: Number | None = None

@@ -36,7 +36,7 @@ class BalanceGoal(LawGoal):
 
     def outcome(self, question: Question, answer: Recommendation, rows: Rows, others: Others = NO_RUNS) -> Outcome:
         interval, weights = (answer.low, answer.high), balance_weights(question)
-        return minimum_outcome(question, _summed(rows, weights), "domain_ratio", interval, _name(weights))
+        return minimum_outcome(question, _summed(rows, weights), "domain_ratio", interval, _name(weights), others)
 
     def constraint(self, question: Question) -> str:
         return f"The least of {_name(balance_weights(question))}, the weighted losses on both, is sought."

@@ -8,8 +8,11 @@ from __future__ import annotations
 import itertools
 import math
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
@@ -152,8 +155,12 @@ def compare(
     context: Context,
     runs: list[PlannedRun],
     outcome: Callable[[Question, Recommendation, Rows, Others], Outcome],
+    steps: Callable[[Question, float], int] | None = None,
 ) -> Confirmation:
-    """Every law's prediction for the end of each place beside the mean over its seeds; writes confirmation.json."""
+    """Every law's prediction for the end of each place beside the mean over its seeds; writes confirmation.json.
+
+    `steps`: length of a run that answers at a domain ratio; None: as long as the first run.
+    """
     study, points = context.study, context.points
     recommendation = Recommendation.read(study)
     question = with_peak(context.question, recommendation.peak_learning_rate)
@@ -192,7 +199,8 @@ def compare(
                     )
                 )  # fmt: skip
     known = sum(ended_points(study, context.plan).values())
-    judged = outcome(question, recommendation, rows, _losses_of_others(context, runs))
+    alike = _alike(context, runs[0], steps and partial(steps, question))
+    judged = outcome(question, recommendation, rows, _losses_of_others(context, runs, alike))
     others = [*_other_run(context, runs[0], recommendation), *_not_counted(context, runs, judged, recommendation)]
     others += [f"N{line[1:]}." for line in _not_judged(context, runs)]
     judged = replace(judged, sentence=" ".join([judged.sentence, *others]))
@@ -222,20 +230,40 @@ def _ends(points: pd.DataFrame, runs: Sequence[PlannedRun], corpus: str, study: 
     return pd.concat(ends)
 
 
-def _alike(context: Context, own: PlannedRun) -> list[PlannedRun]:
-    """The runs of the plan that differ from one in seed and ratio alone."""
-    spec, plan = own.spec, (run for run in context.plan if not run.variant)
-    return [run for run in plan if replace(run.spec, seed=spec.seed, mixture=spec.mixture).hash == spec.hash]
+def _alike(context: Context, own: PlannedRun, steps: Callable[[float], int] | None = None) -> list[PlannedRun]:
+    """The runs of the plan that differ from one in seed, ratio and evaluations alone; with `steps`, in length too.
+
+    `steps`: of a run at a domain ratio.
+    """
+    spec, domain = own.spec, context.corpora[1]
+    of_length = [
+        run for run in context.plan if run.spec.steps == (steps(run.ratio_of(domain)) if steps else spec.steps)
+    ]
+    same = {"seed": spec.seed, "mixture": spec.mixture, "steps": spec.steps, "evaluation": spec.evaluation}
+    return [run for run in of_length if not run.variant and replace(run.spec, **same).hash == spec.hash]
 
 
-def _losses_of_others(context: Context, runs: Sequence[PlannedRun]) -> Others:
-    """Domain ratio -> mean loss on general of the other runs like the first, where none of these is."""
-    general, domain = context.corpora
-    names, compared = [run.name for run in _alike(context, runs[0])], [run.ratio_of(domain) for run in runs]
-    ends = context.points[context.points["run"].isin(names) & (context.points["step"] == runs[0].spec.steps)]
-    losses = ends[ends["corpus"] == general].groupby("ratio")["loss"].mean()
-    by_ratio = zip(losses.index.tolist(), losses.tolist())
-    return {ratio: loss for ratio, loss in by_ratio if all(abs(ratio - own) >= SAME for own in compared)}
+def _deciding_losses(context: Context, runs: Sequence[PlannedRun]) -> dict[str, float]:
+    """Run -> its last loss on the corpus that decides on the answer, or the sum of two that does."""
+    question, (general, domain) = context.question, context.corpora
+    weights = {general if question.goal.kind == "trade-off" else domain: 1.0}
+    weights = balance_weights(question) if question.goal.kind == "balance" else weights
+    points = context.points[context.points["corpus"].isin(weights)]
+    ends = points[points["step"] == points["run"].map({run.name: run.spec.steps for run in runs})]
+    losses = (ends["loss"] * ends["corpus"].map(weights)).groupby(ends["run"]).sum()
+    return dict(zip(losses.index.tolist(), losses.tolist()))
+
+
+def _losses_of_others(context: Context, runs: Sequence[PlannedRun], alike: Sequence[PlannedRun]) -> Others:
+    """Domain ratio -> mean loss that decides on the answer of runs like these, where none of these is."""
+    domain, losses = context.corpora[1], _deciding_losses(context, alike)
+    # A run that is nearly at the place is another measurement of it, and no other place.
+    apart = SAME if context.question.goal.kind == "trade-off" else NEAR
+    compared, by_ratio = [run.ratio_of(domain) for run in runs], defaultdict[float, list[float]](list)
+    for run in alike:
+        if run.name in losses and all(abs(run.ratio_of(domain) - own) >= apart for own in compared):
+            by_ratio[run.ratio_of(domain)].append(losses[run.name])
+    return {ratio: fmean(each) for ratio, each in by_ratio.items()}
 
 
 def _not_counted(
@@ -245,13 +273,11 @@ def _not_counted(
 
     The predictions are judged by none of them: a fit may have read them, or they were for another answer.
     """
-    domain, own, points = context.question.corpora.domain, runs[0], context.points
-    weights = balance_weights(context.question) if outcome.goal == "balance" else {outcome.corpus: 1.0}
-    ends = points[points["corpus"].isin(weights) & (points["step"] == own.spec.steps)]
-    losses = (ends["loss"] * ends["corpus"].map(weights)).groupby(ends["run"]).sum()
+    domain, own, alike = context.question.corpora.domain, runs[0], _alike(context, runs[0])
+    losses = _deciding_losses(context, alike)
     before = answer.loss_before[outcome.corpus] if outcome.loss_increase else 1.0
     shown = (lambda loss: f"{loss / before - 1:+.2%}") if outcome.loss_increase else (lambda loss: f"{loss:.4f}")
-    alike = [run for run in _alike(context, own) if run.name in losses]
+    alike = [run for run in alike if run.name in losses]
     compared, ratio = {run.name for run in runs}, own.ratio_of(domain)
     others = [run for run in alike if run.name not in compared and abs(run.ratio_of(domain) - ratio) <= NEAR]
     if not others:

@@ -68,6 +68,10 @@ class LawGoal(Goal):
         steps = question.target.steps
         return [Place(recommendation.target.model, ratio, steps) for ratio in ratios(question, recommendation)]
 
+    def steps(self, question: Question, domain_ratio: float) -> int:
+        """Length of a run that answers at a domain ratio."""
+        return question.target.steps
+
     @abstractmethod
     def outcome(self, question: Question, answer: Recommendation, rows: Rows, others: Others = NO_RUNS) -> Outcome:
         """Whether confirmation runs confirm the recommended optimum."""
@@ -342,7 +346,7 @@ class LawGoal(Goal):
 
     def confirm(self, context: Context, runs: list[PlannedRun]) -> Confirmation:
         collect(context.study, context.question.corpora.general)
-        return compare(context.fresh(), runs, self.outcome)
+        return compare(context.fresh(), runs, self.outcome, self.steps)
 
 
 def _refuse_other_runs(context: Context) -> None:

@@ -92,8 +92,11 @@ class LimitedDataGoal(LawGoal):
         allowed = [own, *(ratio for ratio in beside if ratio >= least)]
         return [Place(model, ratio, limited_steps(question, ratio)) for ratio in allowed]
 
+    def steps(self, question: Question, domain_ratio: float) -> int:
+        return limited_steps(question, domain_ratio) if domain_ratio else 0
+
     def outcome(self, question: Question, answer: Recommendation, rows: Rows, others: Others = NO_RUNS) -> Outcome:
-        return minimum_outcome(question, rows, "domain_ratio", (answer.low, answer.high))
+        return minimum_outcome(question, rows, "domain_ratio", (answer.low, answer.high), others=others)
 
     def constraint(self, question: Question) -> str:
         return f"It reads {quantity(question.goal.domain_tokens or 0)} tokens of {question.corpora.domain}, each once."

@@ -27,7 +27,7 @@ CONFIRMED, NEARBY = "confirmed", "confirmed within its interval"
 NOT_CONFIRMED, UNDETERMINED = "not confirmed", "not determined"
 Rows = list[ConfirmationRow]
 Others = Mapping[float, float]
-"""Domain ratio -> general loss of the runs of a study that are like those that confirm, and none of them."""
+"""Domain ratio -> loss that decides, of the runs of a study that are like those that confirm, and none of them."""
 NO_RUNS: Others = MappingProxyType({})
 
 
@@ -95,15 +95,18 @@ def minimum_outcome(
     axis: str,
     interval: tuple[float | None, float | None],
     corpus: str | None = None,
+    others: Others = NO_RUNS,
 ) -> Outcome:
     """Judge the place with the lowest loss, on the `axis` domain_ratio or N, by the 90% interval there.
 
-    `corpus`: whose rows decide; None: the domain.
+    `corpus`: whose rows decide; None: the domain. `others` count beside one seed alone, as for a tolerance.
     """
     outcome, deciding = _deciding(question, rows, corpus or question.corpora.domain, axis)
-    if len(deciding) == 1:
+    others = others if outcome.seeds == 1 else NO_RUNS
+    if len(deciding) + len(others) == 1:
         return outcome
-    measured = around_optimum(_seeds_in_common(deciding), outcome.at)
+    losses = np.array([*_seeds_in_common(deciding).tolist(), *([loss] for loss in others.values())])
+    measured = around_optimum(losses, outcome.at)
     low, high = interval[0] or 0.0, interval[1] or 0.0
     best = [row for row, among in zip(deciding, measured.among_best) if among]
     if len(best) == len(deciding):
@@ -112,23 +115,28 @@ def minimum_outcome(
         verdict = CONFIRMED
     else:
         verdict = NEARBY if any(low <= getattr(row, axis) <= high for row in best) else NOT_CONFIRMED
-    names = [row.model if axis == "N" else percent(row.domain_ratio) for row in deciding]
+    names = [row.model if axis == "N" else percent(row.domain_ratio) for row in deciding] + [*map(percent, others)]
     difference = measured.difference
     side = "above" if difference.value > 0 else "below"
-    among, others = (
-        ", ".join(name for name, may_be in zip(names, measured.among_best) if may_be == wanted)
-        for wanted in (True, False)
+    order = np.argsort([*(getattr(row, axis) for row in deciding), *others])
+    among, ruled_out = (
+        ", ".join(names[place] for place in order if measured.among_best[place] == wanted) for wanted in (True, False)
     )
     by = "by one seed" if outcome.seeds == 1 else f"by {outcome.seeds} seeds"
     parts = [
         f"At the predicted {names[outcome.at]} the loss on {outcome.corpus} is {abs(difference.value):.4f} {side} the "
-        f"lowest of the other runs, at {names[measured.other]}{_between(difference, '+.4f')}",
+        f"lowest of the other runs{', others of the study among them' * bool(others)}, at {names[measured.other]}"
+        f"{_between(difference, '+.4f')}",
         *([f"a run's noise beside others of its seed is {measured.sd:.4f} (one SD)"] if outcome.seeds > 1 else []),
-        f"the minimum may be at {among}" + (f", not at {others}" if others else f": {by} no place can be ruled out"),
+        f"the minimum may be at {among}"
+        + (f", not at {ruled_out}" if ruled_out else f": {by} no place can be ruled out"),
     ]
-    sd = None if np.isnan(measured.sd) else measured.sd
-    numbers = {"difference": _interval(difference), "other": measured.other, "sd": sd}
-    return replace(_judged(question, outcome, verdict, parts), among_best=list(measured.among_best), **numbers)
+    sd, count = None if np.isnan(measured.sd) else measured.sd, len(deciding)
+    numbers = {"difference": _interval(difference), "sd": sd, "among_best": list(measured.among_best[:count])}
+    numbers |= (
+        {"other": measured.other} if measured.other < count else {"other_ratio": [*others][measured.other - count]}
+    )
+    return replace(_judged(question, outcome, verdict, parts), **numbers)
 
 
 def _deciding(

@@ -223,6 +223,17 @@ def test_places_with_different_numbers_of_seeds_are_compared_by_those_in_common(
     assert _outcome(_question(**LIMITED), "code", least).verdict == CONFIRMED
 
 
+def test_other_runs_of_a_study_count_for_a_minimum_beside_one_seed() -> None:
+    question = _question(**LIMITED)
+    for seeds, other in (([2.0], 0.45), ([2.0, 2.01], None)):
+        rows = [confirmation_row("code", ratio, losses) for ratio, losses in ((0.5, seeds), (0.7, [2.2] * len(seeds)))]
+        outcome = goal_of(question).outcome(question, recommendation(), rows, {0.3: 2.1, 0.45: 1.9})
+        assert outcome.other_ratio == other
+        assert ("0.1000 above the lowest of the other runs, others of the" in outcome.sentence) == (other is not None)
+        assert ("the minimum may be at 30%, 45%, 50%, 70%: by" in outcome.sentence) == (other is not None)
+        assert len(outcome.among_best or []) == len(outcome.places) == 2
+
+
 @pytest.mark.parametrize("verdict", LEAST)
 def test_where_the_domain_loss_is_least(verdict: str) -> None:
     outcome = _outcome(_question(**LIMITED), "code", LEAST[verdict])

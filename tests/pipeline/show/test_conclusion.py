@@ -55,7 +55,7 @@ def _conclusion(
     folder: Path, losses: dict[float, list[float]] | None, domain: dict[str, Any] | None = None, **changes: Any
 ) -> Conclusion:
     """What is known of half code, asked for the quickstart or few tokens, by the losses measured on its corpus."""
-    few = changes.pop("few", False)
+    few, others = changes.pop("few", False), changes.pop("others", {})
     goal = dataclasses.replace(QUESTION.goal, **LIMITED) if few else QUESTION.goal
     question = dataclasses.replace(QUESTION, goal=goal, studies=str(folder))
     answer, confirmation = _answer(question, **changes), None
@@ -65,7 +65,7 @@ def _conclusion(
         for ratio, seeds in losses.items():
             rows.append(confirmation_row("general", ratio, seeds))
             rows.append(confirmation_row("code", ratio, seeds if few else [3.0], before=3.0, **(domain or {})))
-        outcome = goal_of(question).outcome(question, answer, rows)
+        outcome = goal_of(question).outcome(question, answer, rows, others)
         confirmation = Confirmation(0.9, rows, outcome, None, answer.identity)
         confirmation.write(Study(folder))
     known = conclude(Context(question, Study(folder)), answer, confirmation)
@@ -114,6 +114,19 @@ def _conclusion(
             {"few": True, "domain": NARROW},
             "50% is not confirmed: the loss on code is 0.0580 lower at 30%",
             "not",
+        ),
+        # Others of the study, beside which a run of the answer may be alone.
+        (
+            {0.5: [2.058]},
+            {"few": True, "domain": NARROW, "others": {0.3: 2.0}},
+            "50% is not confirmed: the loss on code is 0.0580 lower at 30%",
+            "not",
+        ),
+        (
+            {0.5: [2.0]},
+            {"few": True, "others": {0.3: 2.001, 0.7: 2.1}},
+            f"{TRAIN}; the loss on code is 0.0010 higher at 30%, the lowest beside",
+            "as predicted, by one seed",
         ),
         (NOISY, {"few": True}, f"{TRAIN}; 30% to 70% differ by 0.0000 nats", "as predicted, but"),
     ],

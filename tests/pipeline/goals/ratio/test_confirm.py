@@ -67,6 +67,8 @@ def test_a_balance_is_compared_and_confirmed(changeable: tuple[Study, Question])
     question = dataclasses.replace(question, studies=str(study.folder.parent), goal=goal)
     context = Context(question, study, long_corpora(study, "general", HOSTILE_CORPUS), "bf16").asking(question)
     kind, seen = goal_of(question), set[str]()
+    # Of the trade-off of the same study.
+    before = sorted(run.ratio_of(HOSTILE_CORPUS) for run in context.plan if run.role == "confirm")
     for count in (1, 2):
         answer = kind.recommend(context.fresh(), list)
         ratio, target = (answer.mixture or {})[HOSTILE_CORPUS], answer.target
@@ -78,11 +80,12 @@ def test_a_balance_is_compared_and_confirmed(changeable: tuple[Study, Question])
         assert outcome.corpus == f"0.7 general + 0.3 {HOSTILE_CORPUS}"
         assert len(outcome.places) == 2
         assert re.search(
-            r"the lowest of the other runs, at [\d.]+%; .*the minimum may be at [\d.]+%, [\d.]+%: by one seed no place "
-            "can be ruled out",
+            rf"the lowest of the other runs, others of the study among them, at {percent(before[0])}; the minimum may "
+            rf"be at [\d.]+%, [\d.]+%, {', '.join(map(percent, before))}: by one seed no place can be ruled out",
             outcome.sentence,
         )
         assert ("Not counted" in outcome.sentence) == (count == 2)
+        assert outcome.other_ratio == before[0]
     rows = Confirmation.read(context.study).confirmations
     both = {row.corpus: row.measured for row in rows if row.run == runs[0].name}
     measured = 0.7 * both["general"] + 0.3 * both[HOSTILE_CORPUS]

@@ -193,6 +193,12 @@ def test_the_laws_that_count_at_the_length_of_the_answer_give_it_and_judge_it(ch
                 assert row.domain_ratio == pytest.approx((answer.mixture or {})[domain], abs=1e-3)
                 assert dataclasses.astuple(answer.predicted[row.corpus]) == pytest.approx(known, rel=1e-3)
         assert len({row.steps for row in rows}) > 1
+        # The run beside it, of another length, reads as many tokens of the domain.
+        alone = compare(context.fresh(), runs[:1], goal.outcome, goal.steps).outcome
+        assert alone.other_ratio == pytest.approx(runs[1].ratio_of(domain))
+        assert alone.difference is not None
+        losses = {row.run: row.measured for row in rows if row.corpus == domain}
+        assert alone.difference.value == pytest.approx(losses[runs[0].name] - losses[runs[1].name])
 
 
 def test_no_run_is_recommended_that_is_too_far_to_predict(changeable) -> None:
