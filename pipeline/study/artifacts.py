@@ -229,7 +229,7 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     law: dict[str, str]
     """Corpus -> law that the answer uses for it, or "average"."""
     weights: dict[str, dict[str, Ratio]]
-    """Corpus -> law -> weight in the average; empty where one law answers alone."""
+    """Corpus -> law -> weight in the average at `mixture`; empty where one law answers alone."""
     target: RecommendedRun
     loss_before: dict[str, Number]
     """Corpus -> loss before CPT, nats per token."""

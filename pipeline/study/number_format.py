@@ -35,15 +35,16 @@ def domain_ratio_of(domain: str) -> str:
 
 
 def laws_used(law: Mapping[str, str], weights: Mapping[str, Mapping[str, float]]) -> str:
-    """Corpus -> law, in words; of an average corpus -> law -> weight, one law of which answers by itself.
+    """Corpus -> law, in words; of an average corpus -> law -> weight, where one law of weight 1 answers by itself.
 
     >>> laws_used({"general": "dcpt", "code": "dcpt"}, {})
     'dcpt'
-    >>> weights = {"law": {"dcpt": 0.4, "transfer": 0.6}, "code": {"dcpt": 1.0}}
+    >>> weights = {"law": {"dcpt": 0.4, "transfer": 0.6}, "code": {"dcpt": 1.0, "transfer": 0.0}}
     >>> laws_used({"law": "average", "code": "average"}, weights)
     'the average of the laws on law and dcpt on code'
     """
-    alone = {corpus: next(iter(of_law)) for corpus, of_law in weights.items() if len(of_law) == 1}
+    counted = {corpus: [law for law, weight in of_law.items() if weight] for corpus, of_law in weights.items()}
+    alone = {corpus: laws[0] for corpus, laws in counted.items() if len(laws) == 1}
     law = {
         corpus: alone.get(corpus, "the average of the laws") if name == AVERAGE else name
         for corpus, name in law.items()

@@ -321,14 +321,15 @@ def _faded(laws: AnsweringLaws, answer: Solution) -> Iterator[str]:
     if answer.domain_ratio is None:
         return
     r = ratio_of_run(answer.domain_ratio)
-    for corpus in laws.corpora:
-        fit, frame = laws.fit(corpus), pd.DataFrame({"r": [1 - r if corpus == laws.corpora[0] else r]})
-        if not isinstance(fit, LawAverage):
-            continue
-        now = dict(zip(fit.fits, fit.weights_at(frame)[:, 0]))
-        if less := [law for law, weight in fit.weights.items() if now[law] < weight - 0.01]:
-            counts = ", ".join(f"{law} counts {now[law]:.0%} in place of {fit.weights[law]:.0%}" for law in less)
-            yield f"{percent(frame['r'][0])} {corpus} is below the ratios of it that a law was fitted to: {counts}"
+    for corpus, now in laws.weights_at(r).items():
+        side = percent(1 - r if corpus == laws.corpora[0] else r)
+        for law, weight in laws.weights[corpus].items():
+            if now[law] < weight - 0.01:
+                least = percent(laws.fits[corpus][law].ranges["r"][0])
+                yield (
+                    f"{law} was fitted to no run below {least} {corpus}: at {side} its weight is {now[law]:.0%}, not "
+                    f"{weight:.0%}"
+                )
 
 
 def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator[str]:

@@ -65,6 +65,16 @@ class AnsweringLaws:
         weight = horizon_weights(alone, self.tested, target.N, target.D)
         return replace(self, fits=with_average(alone, weight, self.tested, target.N, target.D), weights=weight)
 
+    def weights_at(self, ratio: float) -> dict[str, dict[str, float]]:
+        """Corpus -> law -> its weight at a domain ratio: less below the ratios that it was fitted to, 0 far below."""
+        sides = {corpus: 1 - ratio if corpus == self.corpora[0] else ratio for corpus in self.weights}
+        fits = {corpus: self.fit(corpus) for corpus in self.weights}
+        return {
+            corpus: dict(zip(fit.fits, map(float, fit.weights_at(pd.DataFrame({"r": [sides[corpus]]}))[:, 0])))
+            for corpus, fit in fits.items()
+            if isinstance(fit, LawAverage)
+        }
+
     def at_peak(self, peak: float) -> AnsweringLaws:
         """The same for a run with this peak learning rate alone."""
         design = replace(self.question.design, peaks=[1.0])

@@ -11,7 +11,7 @@ from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.study.context import Context
 from pipeline.study.fits import weighing_split
 from pipeline.study.folder import StudyError
-from pipeline.study.number_format import weights_used
+from pipeline.study.number_format import percent, weights_used
 from pipeline.study.target import find_target
 
 
@@ -28,6 +28,13 @@ def weight_lines(context: Context) -> Iterator[str]:
                 f"the answer is of an average of the laws: {shown}; weights go with 1 / (error of held-out "
                 f"{' and '.join(splits)} squared + {WEIGHT_FLOOR:.1%} squared), as the answer extrapolates"
             )
+        less: dict[str, list[str]] = {}
+        for corpus in averaged:
+            fits = {law: laws.fits[corpus][law].ranges for law in weights[corpus]}
+            ends = {law: ranges["r"][0] for law, ranges in fits.items() if "r" in ranges}
+            for law in (law for law, least in ends.items() if least > min(ends.values())):
+                less.setdefault(law, []).append(f"below {percent(ends[law])} {corpus}")
+        yield from (f"{law} counts less {' and '.join(of)}: it was fitted to no run there" for law, of in less.items())
         alone: dict[str, list[str]] = {}
         for corpus, of_law in weights.items():
             others = [*_lengths_of(law for law in context.tested["law"].unique() if law not in of_law)]

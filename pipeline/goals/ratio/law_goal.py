@@ -197,7 +197,7 @@ class LawGoal(Goal):
         recommendation = Recommendation(
             goal=context.question.goal,
             law={**laws.law},
-            weights=laws.weights,
+            weights=laws.weights if ratio is None else laws.weights_at(ratio),
             target=RecommendedRun(run.model, run.N, run.D, run.steps),
             loss_before=run.before,
             mixture=None if ratio is None else {general: round(1 - ratio, 3), domain: ratio},

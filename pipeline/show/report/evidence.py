@@ -20,7 +20,7 @@ from pipeline.show.report.colours import BLACK, LAW_COLOURS
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context
-from pipeline.study.fits import fit_file, with_average
+from pipeline.study.fits import fit_file, horizon_weights, with_average
 from pipeline.study.folder import PlannedRun, StudyError
 from pipeline.study.number_format import domain_ratio_of, short
 from pipeline.study.target import Target, find_target
@@ -86,10 +86,13 @@ class Evidence:
             law: {corpus: alone[corpus][law] for corpus in self.corpora} for law in self._fitted
         }
         answer = self.recommendation
-        weights = answer.weights if answer else {}
-        if answer and weights and self.tested is not None and all(of and {*of} <= {*fits} for of in weights.values()):
-            averaged = with_average(alone, weights, self.tested, answer.target.N, answer.target.D)
-            fits[AVERAGE] = {corpus: averaged[corpus][AVERAGE] for corpus in weights}
+        if answer and any(answer.weights.values()) and self.tested is not None:
+            at = self.tested, answer.target.N, answer.target.D
+            # Those of the answer are of its own ratio.
+            weights = horizon_weights(alone, *at)
+            if all(of and {*of} <= {*fits} for of in weights.values()):
+                averaged = with_average(alone, weights, *at)
+                fits[AVERAGE] = {corpus: averaged[corpus][AVERAGE] for corpus in weights}
         return fits
 
     @cached_property

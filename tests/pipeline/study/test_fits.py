@@ -115,14 +115,18 @@ def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: py
     held_out = Context(question, study).tested.query("law == 'dcpt'")
     names = ("transfer-open-saturating", "transfer-open", "dcpt")
     tested = pd.concat([held_out.assign(law=law) for law in names], ignore_index=True)
-    answering = SimpleNamespace(weights=laws, question=question, fit=lambda corpus: context.fits[corpus]["dcpt"])
+    ranges = {"transfer-anchored": {"r": (0.1, 1.0)}, "transfer-scaled": {"r": (0.25, 1.0)}}
+    fits = {corpus: {law: SimpleNamespace(ranges=of) for law, of in ranges.items()} for corpus in laws}
+    answering = SimpleNamespace(weights=laws, question=question, fits=fits)
+    answering.fit = lambda corpus: context.fits[corpus]["dcpt"]
     monkeypatch.setattr(averaged_laws, "answering_laws", lambda _: answering)
     monkeypatch.setattr(Context, "tested", tested)
-    average, alone = averaged_laws.weight_lines(context)
+    average, less, alone = averaged_laws.weight_lines(context)
     assert average.startswith(
         "the answer is of an average of the laws: transfer-anchored 50%, transfer-scaled 50% on general; weights go "
         "with 1 / (error of held-out size-and-tokens squared + 1.2% squared), as the answer extrapolates"
     )
+    assert less == "transfer-scaled counts less below 25% general: it was fitted to no run there"
     assert alone == (
         "transfer-open-saturating answers alone on code: transfer-open counts only beyond 3 times, dcpt counts only up "
         "to 6 times the fitted tokens"
@@ -134,6 +138,7 @@ def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: py
     monkeypatch.setattr(Context, "points", context.points.assign(N=context.points["N"].iloc[0]))
     assert [*averaged_laws.weight_lines(context.fresh())] == [
         average,
+        less,
         alone,
         "with runs of one size transfer-scaled is transfer-anchored: nearly one law, counted twice",
     ]

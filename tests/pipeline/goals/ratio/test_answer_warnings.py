@@ -10,6 +10,7 @@ import pytest
 from fitting import LawAverage
 from fitting.law_average import AVERAGE
 from pipeline.cli import predict
+from pipeline.goals.ratio import law_goal
 from pipeline.goals.ratio.answer_warnings import (
     UNFOLLOWED,
     _faded,
@@ -23,9 +24,11 @@ from pipeline.goals.ratio.answer_warnings import (
     unfollowed,
 )
 from pipeline.goals.ratio.answering_laws import answering_laws, ratio_of_run
+from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.registry import goal_of
 from pipeline.question.design import candidate_peaks
 from pipeline.show.console import LineConsole
+from pipeline.show.tables import recommendation_table
 from pipeline.study.artifacts import MISSED_RUN, Recommendation
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
@@ -209,7 +212,7 @@ def test_the_loss_on_the_domain_makes_no_ratio_of_a_trade_off_unknown_but_the_pe
         assert [MISSED_RUN in line for line in lines] == [decides] * len(lines)
 
 
-def test_a_law_that_counts_less_at_the_answer_is_named(whole) -> None:
+def test_a_law_that_counts_less_at_the_answer_is_named(whole, monkeypatch) -> None:
     made, question = whole
     laws = answering_laws(Context(question, made))
     answer = goal_of(question).solve(laws)
@@ -217,14 +220,24 @@ def test_a_law_that_counts_less_at_the_answer_is_named(whole) -> None:
     average = laws.fit("general")
     assert isinstance(average, LawAverage)
     first, *others = average.fits
-    part = {law: dataclasses.replace(fit, ranges={"r": (0.0, 1.0)}) for law, fit in average.fits.items()}
+    ranges = {law: {**fit.ranges, "r": (0.0, 1.0)} for law, fit in average.fits.items()}
     # Half of its way from the ratio at which the others begin.
-    part[first] = dataclasses.replace(part[first], ranges={"r": (0.2, 1.0)})
-    fits = {**laws.fits, "general": {AVERAGE: dataclasses.replace(average, fits=part)}}
-    (line,) = _faded(dataclasses.replace(laws, fits=fits), dataclasses.replace(answer, domain_ratio=0.9))
+    ranges[first]["r"] = (0.2, 1.0)
+    part = {law: dataclasses.replace(fit, ranges=ranges[law]) for law, fit in average.fits.items()}
+    fits = {**laws.fits, "general": {**part, AVERAGE: dataclasses.replace(average, fits=part)}}
+    laws = dataclasses.replace(laws, fits=fits)
+    (line,) = _faded(laws, dataclasses.replace(answer, domain_ratio=0.9))
     weight, rest = average.weights[first], sum(average.weights[law] for law in others)
     now = 0.5 * weight / (0.5 * weight + rest)
-    assert line.endswith(f": {first} counts {now:.0%} in place of {weight:.0%}")
+    assert line == f"{first} was fitted to no run below 20% general: at 10% its weight is {now:.0%}, not {weight:.0%}"
+    # The recommendation holds the weights of its own ratio.
+    monkeypatch.setattr(law_goal, "answering_laws", lambda _: laws)
+    monkeypatch.setattr(TradeOffGoal, "solve", lambda *_: dataclasses.replace(answer, domain_ratio=0.9))
+    monkeypatch.setattr(Recommendation, "write", lambda *_: None)
+    content = TradeOffGoal().recommend(Context(question, made), list)
+    assert content.weights["general"][first] == pytest.approx(now)
+    shown = next(row for row in recommendation_table(content, question).rows if row[0] == "average on general")
+    assert f"{first} {now:.0%}" in shown[1]
 
 
 def test_a_run_of_the_fit_above_the_tolerance_at_the_answer_itself_is_said(whole) -> None:
