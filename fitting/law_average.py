@@ -7,7 +7,7 @@ mean misses less than the law with the smallest held-out error (docs/negative-re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
+from math import inf, log
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from fitting.fitted import Fit, interval_of
 from fitting.laws import LAWS
 from fitting.points import TAILS, PointsError
 from fitting.schedule import ANNEALING
-from fitting.uncertainty.horizon import BEYOND, NEAREST, POWER, Reach, half_width, kind_of
+from fitting.uncertainty.horizon import NEAREST, POWER, Reach, half_width, kind_of
 from fitting.uncertainty.misfit import log_errors as errors_of
 from fitting.uncertainty.spread import Spread, widened
 
@@ -26,18 +26,25 @@ LEAST_LOSS = 0.01
 """Nats a token: far from few points a law may predict less than nothing, which has no logarithm."""
 WEIGHT_FLOOR = 0.012
 """Log error by which two laws may differ on a new run whatever their held-out errors, so that none counts alone."""
+FADE = 1.5
+"""Horizon over which a law begins or ceases to count, so that no prediction jumps (docs/performance.md)."""
 APART = 1.3
 """Half-width of a 90% interval that the laws' disagreement makes, over the standard deviation of their log losses."""
 
 
-def law_weights(errors: Mapping[str, np.ndarray]) -> dict[str, float]:
+def law_weights(errors: Mapping[str, np.ndarray], parts: Mapping[str, float] | None = None) -> dict[str, float]:
     """Law -> weight, summing to 1, by the log errors (k,) of its predictions of held-out points.
+
+    `parts`: law -> the part of its weight that counts, of `counted_at`; None: all of each.
 
     >>> weights = law_weights({"one": np.array([0.01, -0.01]), "other": np.array([0.02, 0.02])})
     >>> {law: round(weight, 2) for law, weight in weights.items()}
     {'one': 0.69, 'other': 0.31}
     """
-    precision = {law: 1 / (float(np.mean(np.square(values))) + WEIGHT_FLOOR**2) for law, values in errors.items()}
+    counted = dict.fromkeys(errors, 1.0) if parts is None else parts
+    precision = {
+        law: part / (float(np.mean(np.square(errors[law]))) + WEIGHT_FLOOR**2) for law, part in counted.items()
+    }
     total = sum(precision.values())
     return {law: value / total for law, value in precision.items()}
 
@@ -54,24 +61,46 @@ def errors_in_common(errors: np.ndarray, weights: np.ndarray) -> float:
     return float(np.mean(np.square(errors @ weights))) / squares if squares else 0.0
 
 
-def laws_that_count(laws: Iterable[str], horizon: float) -> list[str]:
-    """The laws that count in an average at `horizon` times the fitted tokens, by `Law.nearest` and `Law.furthest`.
+def counted_at(laws: Iterable[str], horizon: float) -> dict[str, float]:
+    """Law -> the part of its weight, above 0, that counts in an average at `horizon` times the fitted tokens.
 
-    Where that is beyond all of them, or before all, those that come nearest to it; a law that is not in `LAWS` has no
-    limit.
+    It begins at `Law.nearest` and is all of it from `FADE` times as far, falls from 1 / `FADE` of `Law.furthest` and
+    ends there. Where that is beyond all laws, or before all, those that come nearest to it count; a law that is not in
+    `LAWS` has no limit.
 
-    >>> laws_that_count(["dcpt", "transfer-anchored", "transfer-replay"], 4)
-    ['dcpt', 'transfer-replay']
-    >>> laws_that_count(["dcpt", "transfer-anchored"], 20)
-    ['dcpt']
-    >>> [laws_that_count(["transfer-open-saturating", "transfer-open"], horizon) for horizon in (3, 4)]
-    [['transfer-open-saturating'], ['transfer-open-saturating', 'transfer-open']]
+    >>> counted_at(["dcpt", "transfer-anchored", "transfer-replay"], 4)
+    {'dcpt': 1.0, 'transfer-replay': 1.0}
+    >>> counted_at(["dcpt", "transfer-anchored"], 20)
+    {'dcpt': 1.0}
+    >>> [counted_at(["transfer-open-saturating", "transfer-open"], horizon) for horizon in (3, 4.5)]
+    [{'transfer-open-saturating': 1.0}, {'transfer-open-saturating': 1.0, 'transfer-open': 1.0}]
     """
     limits = {law: (LAWS[law].nearest, LAWS[law].furthest) if law in LAWS else (0.0, inf) for law in laws}
-    nearest = min((near for near, _ in limits.values()), default=0.0)
-    limits = {law: (near, far) for law, (near, far) in limits.items() if near * BEYOND < horizon or near == nearest}
-    furthest = min(horizon, max((far for _, far in limits.values()), default=inf))
-    return [law for law, (_, far) in limits.items() if far * BEYOND >= furthest]
+    nearest, furthest = min((near for near, _ in limits.values()), default=0.0), max(far for _, far in limits.values())
+    ahead, behind = max(horizon, FADE * nearest), min(horizon, furthest / FADE)
+    parts = {
+        law: (log_part(ahead / near) if near else 1.0) * (log_part(far / behind) if far < inf else 1.0)
+        for law, (near, far) in limits.items()
+    }
+    return {law: part for law, part in parts.items() if part > 0} or dict.fromkeys(limits, 1.0)
+
+
+def log_part(times: float) -> float:
+    """How far `times` is from 1 to `FADE`, on logarithms, 0 to 1; rounded, so that a limit is met from both sides.
+
+    >>> [log_part(times) for times in (0.9, 1 + 1e-9, 1.25, 1.5, 9.0)]
+    [0.0, 0.0, 0.55034, 1.0, 1.0]
+    """
+    return round(min(max(log(times) / log(FADE), 0.0), 1.0), 6)
+
+
+def kept_width(half: np.ndarray, moved: np.ndarray, limit: float, horizon: np.ndarray) -> np.ndarray:
+    """Half-width (n,) that an average keeps at horizons (n,) of the laws that counted in full up to `limit`.
+
+    `half` (n,): that of their average there; `moved` (n,): how far the prediction is from theirs, both of log losses.
+    Half-widths grow so with the horizon, so that this is about what theirs was at the limit.
+    """
+    return (half + moved) * (log(limit) / np.log(np.maximum(horizon, limit))) ** POWER
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +122,7 @@ class LawAverage:
     in_common: Mapping[str, float] = field(default_factory=dict)
     """The same kinds -> `errors_in_common` of its laws there."""
     nearer: "tuple[float, LawAverage] | None" = None
-    """The horizon up to which more laws count than here, and their average."""
+    """The horizon up to which laws count in full that count less here, or no more, and the average there."""
 
     def __post_init__(self):
         if {*self.fits} != {*self.weights} or not np.isclose(sum(self.weights.values()), 1.0):
@@ -176,8 +205,7 @@ class LawAverage:
     def errors_at(self, frame: pd.DataFrame) -> np.ndarray | None:
         """Log errors (k, n) as `Fit.errors_at`, wider also where the laws disagree.
 
-        Where laws count no more, wide enough for the interval of `nearer` there, since a law left alone agrees with
-        itself.
+        Where laws count less, wide enough for the interval of `nearer`, since a law left alone agrees with itself.
         """
         if (errors := self.spread.log_errors(frame)) is None:
             return None
@@ -187,11 +215,9 @@ class LawAverage:
         if self.nearer is None or (before := self.nearer[1].errors_at(frame)) is None:
             return errors
         ahead = np.array([self.spread.horizon(N, D) for N, D in zip(frame["N"], frame["D"])])
-        # Half-widths grow so with the horizon, so that this is about what they were where the others last counted.
-        shrunk = (np.log(self.nearer[0]) / np.log(np.maximum(ahead, self.nearer[0]))) ** POWER
         moved = np.abs(np.log(self.nearer[1].predict(frame)) - np.sum(weights * logs, axis=0))
         own, least = (np.quantile(one, TAILS[1], axis=0) for one in (errors, before))
-        least = (least + moved) * shrunk
+        least = kept_width(least, moved, self.nearer[0], ahead)
         return errors * np.maximum(1.0, np.divide(least, own, out=np.ones(len(own)), where=own > 0))
 
     def predict_interval(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

@@ -8,8 +8,7 @@ one curve, on each curve that has four fitted points, and by their average with 
 logarithms through the last four points, by E + B D^-beta, and by chinchilla over all sizes. Every source has the same
 weight, and so has every series of a source. Writes docs/results/horizon.csv, the table of docs/performance.md, for the
 sets of docs/results/horizon-split.csv: points, mean error, what 90% intervals hold and their mean half-width over the
-narrowest that is the same for all and holds 90%; `before`, those of the kind of extrapolation alone. The interval of
-`Fit.predict_interval` is that of one law.
+narrowest that is the same for all and holds 90%. The interval of `Fit.predict_interval` is that of one law.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ import pandas as pd
 import fitting
 from docs.studies.horizon_series import LADDER, all_series, apart_series
 from docs.studies.law_errors import RESULTS, Series
-from fitting import Fold, PointsError
-from fitting.law_average import APART, AVERAGE, laws_that_count
+from fitting import LAWS, Fold, PointsError
+from fitting.law_average import APART, AVERAGE, FADE, counted_at, errors_in_common, kept_width
 from fitting.laws.tokens import ONE_CURVE
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from fitting.uncertainty import horizon, misfit
-from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, extrapolation
+from fitting.uncertainty.misfit import FACTORS, NEXT, STAND_IN, extrapolation
 from fitting.uncertainty.spread import HELD_OUT_HORIZON
 
 ENDS = (1.5, 3.0, 6.0, 12.0, 24.0, 50.0)
@@ -175,7 +174,7 @@ def _baselines(fitted: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
 def of_question(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """The judged points of one origin, by each law that a question fits and by their average.
 
-    `half` is what a recommendation takes as half-width, `before` what it took until it knew the horizon.
+    `half` is the half-width that a recommendation takes.
     """
     judged = rows[(rows["inner"] == "") & ~rows["law"].isin([*BASELINES, *ONE_CURVE])]
     inner = rows[(rows["inner"] != "") & (rows["inner"] != ROLLED)]
@@ -188,25 +187,66 @@ def of_question(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         split = next((name for name, table in tables.items() if {*laws} <= {*table} and len(table)), None)
         if split is None:
             continue
-        known = {law: tables[split][law].to_numpy() for law in laws}
-        stand_in = 1.0 if split == kind else STAND_IN
-        answered = [(law, {law: 1.0}, own) for law in laws]
+        answers = _Answers(own, tables[split][laws], str(kind), split)
+        for law in laws:
+            yield answers.table(law, *answers.half_widths(np.tile(np.array(laws) == law, (len(answers.first), 1))))
         if len(laws) > 1:
-            of = pd.Series([" ".join(laws_that_count(laws, times)) for times in own["horizon"]], own.index)
-            for counted, part in own.groupby(of):
-                answered.append((AVERAGE, fitting.law_weights({law: known[law] for law in str(counted).split()}), part))
-        for law, weight, part in answered:
-            several = len(weight) > 1
-            factor = AVERAGE_FACTORS[str(kind)] if several else FACTORS[str(kind)] * stand_in
-            table = _averaged(part, weight)
-            missed = np.sum([known[name] * one for name, one in weight.items()], axis=0)
-            residual = float(table["residual"].iloc[0])
-            half = misfit.half_width(missed, residual, factor, int(part["runs"].min()))
-            root, ahead = float(np.sqrt(np.mean(missed**2))), HELD_OUT_HORIZON.get(split)
-            growth = [root / np.log(ahead) ** horizon.POWER] if ahead else []
-            far = horizon.half_width(table["horizon"].to_numpy(), growth, residual, "average" if several else "law")
-            apart = APART * table["apart"]
-            yield table.assign(law=law, before=np.hypot(half, apart), half=np.hypot(np.maximum(half, far), apart))
+            yield answers.table(AVERAGE, *answers.kept(answers.horizon))
+
+
+class _Answers:
+    """The judged points (n) of one origin and kind, and what laws err on them and on what was held out.
+
+    As `LawAverage` and `Spread` have them of fits.
+    """
+
+    def __init__(self, own: pd.DataFrame, known: pd.DataFrame, kind: str, split: str) -> None:
+        self.laws, self.known, self.kind, self.split = list(known), known.to_numpy(), kind, split
+        errors = own.pivot_table(index="row", columns="law", values="error")[self.laws].dropna()
+        self.errors, of_law = errors.to_numpy(), own.groupby("law")[["residual", "runs"]].first().loc[self.laws]
+        self.first = own[own["law"] == self.laws[0]].set_index("row", drop=False).loc[errors.index]
+        self.residual, self.runs = of_law["residual"].to_numpy(), of_law["runs"].to_numpy()
+        self.horizon = self.first["horizon"].to_numpy()
+
+    def table(self, law: str, error: np.ndarray, half: np.ndarray) -> pd.DataFrame:
+        """The points with what answers."""
+        return self.first.assign(law=law, error=error, half=half)
+
+    def weights(self, horizons: np.ndarray) -> np.ndarray:
+        """Weights (n, laws) at horizons (n,)."""
+        errors = dict(zip(self.laws, self.known.T))
+        each = (fitting.law_weights(errors, counted_at(self.laws, ahead)) for ahead in horizons)
+        return np.array([[weight.get(law, 0.0) for law in self.laws] for weight in each])
+
+    def half_widths(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Errors (n,) and half-widths (n,) of the mean by weights (n, laws)."""
+        error = np.sum(self.errors * weights, axis=1)
+        apart = APART * np.sqrt(np.sum((self.errors - error[:, None]) ** 2 * weights, axis=1))
+        return error, np.hypot([self._half(*row) for row in zip(weights, self.horizon)], apart)
+
+    def _half(self, weight: np.ndarray, ahead: float) -> float:
+        used, missed, several = weight > 0, self.known @ weight, (weight > 0).sum() > 1
+        root, residual = float(np.sqrt(np.mean(missed**2))), float(np.sqrt(self.residual**2 @ weight))
+        factor = FACTORS[self.kind] * (1.0 if self.split == self.kind else STAND_IN)
+        if several:
+            factor = misfit.average_factor(self.kind, errors_in_common(self.known[:, used], weight[used]))
+        longest = HELD_OUT_HORIZON.get(self.split)
+        growth = [root / np.log(longest) ** horizon.POWER] if longest else []
+        law = "average" if several else horizon.kind_of(self.laws[int(np.argmax(weight))])
+        half = misfit.half_width(missed, residual, factor, int(self.runs[used].min()))
+        return max(half, float(horizon.half_width(np.array([ahead]), growth, residual, law)[0]))
+
+    def kept(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same of the average with the laws that count at horizons (n,), as `LawAverage.errors_at`."""
+        error, half = self.half_widths(self.weights(asked))
+        limits = sorted({LAWS[law].furthest / FADE for law in self.laws} - {np.inf})
+        for limit, following in zip(limits, [*limits[1:], np.inf]):
+            beyond = (asked > limit) & (asked <= following)
+            if beyond.any():
+                before, wide = self.kept(np.full(len(asked), limit))
+                least = kept_width(wide, np.abs(error - before), limit, self.horizon)
+                half = np.where(beyond & (error != before), np.maximum(half, least), half)
+        return error, half
 
 
 def of_one_curve(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -223,7 +263,7 @@ def of_one_curve(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         for law in (law for law in laws if law in ONE_CURVE):
             alone = judged[judged["law"] == law].set_index("row", drop=False)
             half = horizon.half_width(alone["horizon"].to_numpy(), [], float(alone["residual"].iloc[0]))
-            yield alone.assign(apart=0.0, before=np.nan, half=half, law=ONE_LAW)
+            yield alone.assign(half=half, law=ONE_LAW)
         errors = inner.pivot_table(index=["row", "origin"], columns="law", values="error").dropna()
         weight, growth = dict.fromkeys(laws, 1 / len(laws)), []
         if len(errors) and {*laws} <= {*errors}:
@@ -231,20 +271,12 @@ def of_one_curve(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
             row, origin = (errors.index.get_level_values(level).to_numpy() for level in (0, 1))
             ahead = own.drop_duplicates("row").set_index("row")["D"].loc[row].to_numpy() / origin
             growth = horizon.growth_of(errors[laws].to_numpy() @ [weight[law] for law in laws], ahead, origin)
-        table = _averaged(judged, weight)
-        half = horizon.half_width(table["horizon"].to_numpy(), growth, float(table["residual"].iloc[0]), "curve")
-        yield table.assign(law=CURVE, before=np.nan, half=half)
-
-
-def _averaged(judged: pd.DataFrame, weight: dict[str, float]) -> pd.DataFrame:
-    """The judged points by the weighted mean of laws, with the laws' disagreement and root mean square of residuals."""
-    part = pd.Series(weight)
-    errors = judged.pivot_table(index="row", columns="law", values="error")[list(weight)].dropna()
-    mean = errors @ part
-    residuals = judged.groupby("law")["residual"].first()[part.index]
-    first = judged[judged["law"] == part.index[0]].set_index("row", drop=False).loc[errors.index]
-    apart = np.sqrt((errors.sub(mean, axis=0) ** 2) @ part)
-    return first.assign(error=mean, apart=apart, residual=float(np.sqrt(np.dot(residuals**2, part))))
+        part = pd.Series(weight)
+        known = judged.pivot_table(index="row", columns="law", values="error")[list(weight)].dropna()
+        table = judged[judged["law"] == part.index[0]].set_index("row", drop=False).loc[known.index]
+        residual = float(np.sqrt(judged.groupby("law")["residual"].first()[part.index] ** 2 @ part))
+        half = horizon.half_width(table["horizon"].to_numpy(), growth, residual, "curve")
+        yield table.assign(error=known @ part, half=half, law=CURVE)
 
 
 def weighted(rows: pd.DataFrame) -> np.ndarray:
@@ -254,18 +286,16 @@ def weighted(rows: pd.DataFrame) -> np.ndarray:
 
 
 def coverage(rows: pd.DataFrame) -> pd.Series:
-    """Points, mean error, part inside before and now, mean half-width over the narrowest that holds 90%."""
+    """Points, mean error, part inside, mean half-width over the narrowest that holds 90%."""
     weight, error = weighted(rows), rows["error"].abs().to_numpy()
     order = np.argsort(error)
     narrowest = error[order][np.searchsorted(np.cumsum(weight[order]) / weight.sum(), 0.9)]
     known = np.isfinite(rows["half"].to_numpy(float))
-    inside = {name: np.average(error <= rows[name], weights=weight) for name in ("before", "half")}
     return pd.Series(
         {
             "points": len(rows),
             "error": np.average(error, weights=weight),
-            "inside_before": np.nan if rows["before"].isna().all() else inside["before"],
-            "inside": np.nan if rows["half"].isna().all() else inside["half"],
+            "inside": np.nan if rows["half"].isna().all() else np.average(error <= rows["half"], weights=weight),
             # A law that predicts less than nothing at a fitted point has no residual; its interval holds nothing.
             "width": np.average(rows["half"][known], weights=weight[known]) / narrowest if known.any() else np.nan,
         }
@@ -282,7 +312,7 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     laws = compared.groupby(["source", "series", "end", "row"])["law"]
     shared = compared[laws.transform("nunique") == compared.groupby("source")["law"].transform("nunique")]
     shared = shared.assign(judged=shared["law"] + ", same points")
-    shared[["before", "half"]] = np.nan
+    shared["half"] = np.nan
     every = pd.concat([table, shared])
     parts = {"all": table, **dict(tuple(every.groupby("source")))}
     tables = [

@@ -166,7 +166,7 @@ class Law:
     parameters of the paper, where the law as printed is linear in none of them and was rewritten with an amplitude.
     `study`: the points of a study that it is fitted to, None where no study fits it. `on_domain`: the law that a study
     fits in its place to the domain's loss. `nearest`, `furthest`: from beyond how many times the fitted tokens it
-    counts in an average of laws that see nearer, and up to how many of laws that see farther.
+    counts in an average of laws that see nearer, and up to how many of laws that see farther (`counted_at`).
     """
 
     name: str

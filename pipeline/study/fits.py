@@ -13,7 +13,7 @@ import pandas as pd
 
 from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, fit_shared, folds, held_out, law_weights
 from fitting.fitted import saved_fields
-from fitting.law_average import AVERAGE, LEAST_LOSS, errors_in_common, laws_that_count
+from fitting.law_average import AVERAGE, FADE, LEAST_LOSS, counted_at, errors_in_common
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from fitting.uncertainty.horizon import BEYOND
@@ -252,12 +252,12 @@ def read_back_test(study: Study) -> pd.DataFrame:
 def weights(tested: pd.DataFrame, corpus: str, kind: str, horizon: float = 1.0) -> dict[str, float]:
     """Law -> its weight in the average of the laws on a corpus, for a kind of extrapolation; empty without a test.
 
-    At `horizon` times the fitted tokens only the laws that see so far count, if there is one.
+    At `horizon` times the fitted tokens only the laws that see so far count (`counted_at`).
     """
     tables = _common_errors_of(tested, corpus)
     errors = tables.get(weighing_split(tested, corpus, kind), pd.DataFrame())
     known = {str(law): errors[law].to_numpy() for law in errors}
-    return law_weights({law: known[law] for law in laws_that_count(known, horizon)}) if len(errors) else {}
+    return law_weights(known, counted_at(known, horizon)) if len(errors) else {}
 
 
 def weighing_split(tested: pd.DataFrame, corpus: str, kind: str) -> str:
@@ -297,13 +297,14 @@ def with_average(
 def _average(
     fits: Mapping[str, Fit], weight: Mapping[str, float], tested: pd.DataFrame, corpus: str, at: tuple[float, float]
 ) -> LawAverage:
-    """The average of the laws that count at N and D, with that of the nearest horizon at which more of them did."""
+    """The average of the laws that count at N and D, with that of the nearest horizon at which more of each did."""
     parts, nearer, spread = _weighed(tested, corpus, weight), None, _widest(fits, *at)
-    ahead, limits = spread.horizon(*at), {law: LAWS[law].furthest for law in fits if law in LAWS}
-    if left := [limit for limit in limits.values() if limit * BEYOND < ahead]:
+    ahead, limits = spread.horizon(*at), [LAWS[law].furthest / FADE for law in fits if law in LAWS]
+    if left := [limit for limit in limits if limit * BEYOND < ahead]:
         there = (at[0], at[1] * max(left) / ahead)
         before = weights(tested, corpus, spread.kind(*there), max(left))
-        if {*before} - {*weight}:
+        now = counted_at(before, ahead)
+        if any(now.get(law, 0.0) < 1 for law in before):
             nearer = max(left), _average(fits, before, tested, corpus, there)
     return LawAverage(
         {law: fits[law] for law in weight},

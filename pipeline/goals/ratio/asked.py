@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 
 from fitting import LAWS
-from fitting.law_average import laws_that_count
+from fitting.law_average import counted_at
 from fitting.uncertainty.horizon import half_width, kind_of
 from pipeline.goals.active.candidates import asked_run, budget, own_cost, pretraining_runs, unit
 from pipeline.goals.active.outlook import possible_steps
@@ -165,7 +165,7 @@ def _horizon_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str
         times = f"{longest / steps:.3g} times the steps" if steps < longest else "as many steps"
         yield f"horizon: no extrapolation in length, the {run} has {times}"
         return
-    laws = laws_that_count(question.law, steps / longest)
+    laws = [*counted_at(question.law, steps / longest)]
     width = half_width(np.array([steps / longest]), (), 0.0, "average" if laws[1:] else kind_of(*laws))[0]
     line = f"horizon: that run has {steps / longest:.3g} times the steps of the {run}, where the 90% interval "
     line += f"of a predicted loss is some {float(width):.1%} to either side"

@@ -234,17 +234,20 @@ def test_the_kind_that_all_laws_were_tested_on_decides_the_weights() -> None:
 def test_far_beyond_the_fitted_tokens_only_laws_that_see_so_far_count() -> None:
     names = ("dcpt", "transfer-anchored", "transfer-scaled", "transfer-replay")
     tested = _tested(*((name, "tokens", 1, 0.01) for name in names))
-    assert weights(tested, "general", "tokens", 3.0) == pytest.approx(dict.fromkeys(names, 0.25))
-    assert weights(tested, "general", "tokens", 3.1) == pytest.approx({"dcpt": 0.5, "transfer-replay": 0.5})
-    assert weights(tested, "general", "tokens", 6.1) == {"transfer-replay": 1.0}
+    assert weights(tested, "general", "tokens", 2.0) == pytest.approx(dict.fromkeys(names, 0.25))
+    assert weights(tested, "general", "tokens", 3.0) == pytest.approx({"dcpt": 0.5, "transfer-replay": 0.5})
+    assert weights(tested, "general", "tokens", 6.0) == {"transfer-replay": 1.0}
+    middle = weights(tested, "general", "tokens", 24**0.5)
+    assert middle == pytest.approx({"dcpt": 1 / 3, "transfer-replay": 2 / 3}, rel=1e-5)
     fitted = {"general": {name: FITTED(ranges=RANGES, reach=[(1.0, 8.0)]) for name in names}}
-    far = (1.0, 8.0 * 7)
-    average = with_average(fitted, horizon_weights(fitted, tested, *far), tested, *far)["general"][AVERAGE]
-    counted = [[*average.fits]]
-    while isinstance(average, LawAverage) and average.nearer:
-        limit, average = average.nearer
-        counted += [[limit, *average.fits]]
-    assert counted == [["transfer-replay"], [6.0, "dcpt", "transfer-replay"], [3.0, *sorted(names)]]
+    for horizon, last in ((7.0, ["transfer-replay"]), (5.0, ["dcpt", "transfer-replay"])):
+        far = (1.0, 8.0 * horizon)
+        average = with_average(fitted, horizon_weights(fitted, tested, *far), tested, *far)["general"][AVERAGE]
+        counted = [[*average.fits]]
+        while isinstance(average, LawAverage) and average.nearer:
+            limit, average = average.nearer
+            counted += [[limit, *average.fits]]
+        assert counted == [last, [4.0, "dcpt", "transfer-replay"], [2.0, *sorted(names)]]
     alone = _tested(("transfer-anchored", "tokens", 1, 0.01))
     assert weights(alone, "general", "tokens", 20.0) == {"transfer-anchored": 1.0}
     # dcpt leaves out the longest run, of a small ratio: how far a run is is counted from those that another law reads.
