@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -40,10 +41,16 @@ def read_file(path: Path) -> bytes:
 
 
 def regular(path: Path) -> Path:
-    """The path, where reading it ends. Raises FileError: a folder, a pipe or a device."""
+    """The path, where reading it ends or there is nothing. Raises FileError: a folder, a pipe, a device, a ring."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}") from None
     # A pipe would be waited for, and a device may have no end.
-    if path.exists() and not path.is_file():
-        raise FileError(f"{path}: {'a folder' if path.is_dir() else 'a pipe or device'}, not a file")
+    if not S_ISREG(mode):
+        raise FileError(f"{path}: {'a folder' if S_ISDIR(mode) else 'a pipe or device'}, not a file")
     return path
 
 
@@ -236,7 +243,7 @@ def cut_lines(path: Path, before_step: int) -> None:
 
     A missing file is not an error.
     """
-    if not path.exists():
+    if not regular(path).exists():
         return
 
     def comes_before(line: bytes) -> bool:
@@ -249,9 +256,9 @@ def cut_lines(path: Path, before_step: int) -> None:
 def leading_lines(path: Path, expected: Iterable[Mapping[str, Any]]) -> int:
     """How many of the expected lines a file of JSON lines begins with: whole lines that have the expected items.
 
-    0 for a missing file. Lines beyond the expected ones do not count.
+    0 for a missing file. Lines beyond the expected ones do not count. Raises FileError as `read_file`.
     """
-    lines = read_file(path).splitlines(keepends=True) if path.exists() else []
+    lines = read_file(path).splitlines(keepends=True) if regular(path).exists() else []
     matches = (items.items() <= _values(line).items() for line, items in zip(lines, expected, strict=False))
     return sum(takewhile(bool, matches))
 

@@ -21,7 +21,7 @@ from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group
 from training.devices.placement import place_model
 from training.devices.single import Devices
-from training.durable import append_flushed, cut_lines
+from training.durable import append_flushed, cut_lines, regular
 from training.evaluation import Validation, evaluate
 from training.evaluation_steps import evaluation_steps
 from training.group_dro import GroupDro
@@ -70,6 +70,7 @@ def train(
         StopRequestedError: a stop was requested; the state is saved.
         NonFiniteLossError: a loss is not finite; names the step.
         CorpusError, SpecError: input missing or not fitting.
+        FileError: something else is where the run writes its lines; no file is changed.
     """
     rates = learning_rates(spec.schedule, spec.steps, spec.learning_rate_before)
     evaluated, kept = {*evaluation_steps(spec.evaluation, spec.steps)}, {*execution.checkpoints, spec.steps}
@@ -77,8 +78,9 @@ def train(
     predictions = spec.objective.predictions(spec.sequence_length)
     stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in spec.corpora.items()}
     validation = {corpus: validation_windows(store, spec) for corpus, store in stores.items()}
-    # Before a file is changed, and not when the first weights are saved.
+    # Before a file is changed, and not when the first weights are saved or the first metrics written.
     tokenizer = manifest.tokenizer_files()
+    group.broadcast(regular, folder / "metrics.jsonl")
 
     devices, saved = _restored(spec, folder, start, network, losses, execution.parallel, group)
     finished = in_state = done = step_of(saved) if saved is not None else 0
@@ -136,8 +138,8 @@ def train(
                     full = None if devices.whole else weights.full_weights(devices, group.first)
                     group.broadcast(weights.save_weights, folder, step, network, tokenizer, full)
 
-                regular = state_due or (execution.resume_every and step % execution.resume_every == 0)
-                if step > done and (step in execution.kept_states or (regular and step < spec.steps)):
+                periodic = state_due or (execution.resume_every and step % execution.resume_every == 0)
+                if step > done and (step in execution.kept_states or (periodic and step < spec.steps)):
                     check()
                     save_state(step)
                     in_state, last_save = step, time.monotonic()

@@ -7,7 +7,9 @@ import pytest
 from training.durable import (
     FileError,
     append_flushed,
+    cut_lines,
     folder_to_fill,
+    leading_lines,
     locked_folder,
     read_json,
     read_lines_whole,
@@ -94,12 +96,20 @@ def test_whatever_is_at_a_path_is_one_line(tmp_path, make, wrong):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("make", "wrong"), [(os.mkfifo, "a pipe or device"), (lambda path: path.mkdir(), "a folder")])
-def test_only_a_file_is_appended_to(tmp_path, make, wrong):
+@pytest.mark.parametrize(
+    ("make", "wrong"),
+    [
+        (os.mkfifo, "a pipe or device, not a file"),
+        (lambda path: path.mkdir(), "a folder, not a file"),
+        (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
+    ],
+)
+def test_only_a_file_has_lines(tmp_path, make, wrong):
     path = tmp_path / "a.jsonl"
     make(path)
-    with pytest.raises(FileError, match=f"^{path}: {wrong}, not a file$"):
-        append_flushed(path, "{}\n")
+    for change in (lambda: append_flushed(path, "{}\n"), lambda: cut_lines(path, 1), lambda: leading_lines(path, [{}])):
+        with pytest.raises(FileError, match=f"^{path}: {wrong}$"):
+            change()
 
 
 def test_a_whole_folder_appears_at_the_end(tmp_path):

@@ -22,7 +22,7 @@ from training.checkpoints import states
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.devices.group import Group
-from training.durable import read_lines_whole
+from training.durable import FileError, read_lines_whole
 from training.engines import drop_shared_engines
 from training.evaluation_steps import EvaluationPolicy
 from training.model import build_model, kept_buffers
@@ -221,6 +221,17 @@ def test_a_tokenizer_that_cannot_be_read_is_refused_before_a_point_is_dropped(sp
     with pytest.raises(CorpusError, match=r"tokenizer\.json: .*; prepare the corpora again"):
         train_run(spec, tmp_path / "run", damaged)
     assert points_of(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("name", ["points.jsonl", "metrics.jsonl"])
+def test_what_is_no_file_of_lines_is_refused_before_a_state_is_dropped(spec, manifest, tmp_path, name):
+    begin_from(trained(spec, manifest, tmp_path / "whole", kept_states=(9,)), 9, tmp_path / "run")
+    (tmp_path / "run" / name).unlink(missing_ok=True)
+    (tmp_path / "run" / name).symlink_to(name)
+    with pytest.raises(FileError, match=rf"{name}: Too many levels of symbolic links$"):
+        train_run(spec, tmp_path / "run", manifest)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert [*states.saved_states(tmp_path / "run")] == [tmp_path / "run" / "resume" / "step-9"]
 
 
 def test_a_resumed_run_has_the_buffers_of_its_first_weights(spec, manifest, tmp_path):
