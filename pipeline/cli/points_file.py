@@ -7,7 +7,6 @@ import codecs
 import csv
 import io
 import itertools
-import json
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,7 +20,7 @@ import pyarrow
 from fitting import LAWS, Schedule, with_areas
 from fitting.points import mixture_columns
 from pipeline.question.messages import ConfigError, StudyError
-from training.durable import FileError, regular
+from training.durable import FileError, json_value, regular
 
 COLUMNS = {
     "loss": "validation loss, nats per token (bits would go unnoticed)",
@@ -137,7 +136,7 @@ def _with_commas(column: pd.Series) -> list[str]:
 def _jsonl(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
     with _opened(path) as file:
         lines = file.read().splitlines()
-    rows = {number: json.loads(line) for number, line in enumerate(lines, start=1) if line.strip()}
+    rows = {number: json_value(line) for number, line in enumerate(lines, start=1) if line.strip()}
     table = pd.DataFrame([*rows.values()], [*rows])
     for name in table.columns.intersection([*losses]):
         is_nan = [row.get(name) != row.get(name) for row in rows.values()]

@@ -263,6 +263,7 @@ def test_wrong_columns_are_told_all_at_once(raw: Path, capsys) -> None:
         ("gone.csv", None, "does not exist"),
         ("any.xlsx", b"x", "unknown file type; allowed: .csv, .tsv, .parquet, .jsonl"),
         ("any.parquet", b"not parquet", "cannot be read as parquet"),
+        ("half.jsonl", b'{"step": 1}\n{"step": "\\ud800"}', "surrogates not allowed"),
         ("empty.csv", b"", "cannot be read as csv"),
     ],
 )
