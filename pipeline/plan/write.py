@@ -24,13 +24,19 @@ MOST = 8
 
 
 def write_plan(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
-    """Write the question and its runs; returns lines on what changes. Raises StudyError: runs were imported into it."""
+    """Write the question, its runs and its corpora; returns lines on what changes.
+
+    Raises StudyError: runs were imported into it, or a folder is where a file has to be.
+    """
     study = context.study
     if any(run.imported for run in context.plan):
         raise StudyError(f"{study.folder}: its runs were imported, and would be lost; plan under another name=")
     study.folder.mkdir(parents=True, exist_ok=True)
+    question_file = study.folder / "study.yaml"
+    if folder := next((file for file in (question_file, Corpora.path(study)) if file.is_dir()), None):
+        raise StudyError(f"{folder}: a folder, not a file")
     lines = list(_changes(context, runs))
-    write_whole(study.folder / "study.yaml", question_yaml(context.question))
+    write_whole(question_file, question_yaml(context.question))
     study.write_plan(runs)
     # Beside the plan, since a study may be read where its corpora are not.
     of_manifest = context.manifest.corpora

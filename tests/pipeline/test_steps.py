@@ -18,7 +18,7 @@ from pipeline.question.schema import LawConfig, Question
 from pipeline.show.report.pages import write_pages
 from pipeline.steps import STEPS, Step, go_on, next_steps
 from pipeline.study import collect
-from pipeline.study.artifacts import Machine, Recommendation
+from pipeline.study.artifacts import Corpora, Machine, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.fits import POINTS
 from pipeline.study.folder import Study, StudyError, question_yaml
@@ -241,12 +241,15 @@ def test_a_damaged_question_is_planned_anew_aloud(confirmed: Context, capsys) ->
         assert file.read_bytes() == before
 
 
-def test_a_damaged_machine_file_is_refused_before_a_plan_is_written(confirmed: Context) -> None:
+def test_a_damaged_file_is_refused_before_a_plan_is_written(confirmed: Context) -> None:
     target = dataclasses.replace(confirmed.question.target, global_batch=8)
     question = dataclasses.replace(confirmed.question, precision="fp32", target=target)
-    Machine.path(confirmed.study).write_text("{")
     files = (confirmed.study.folder / "study.yaml", confirmed.study.plan_file)
     before = [file.read_bytes() for file in files]
+    Corpora.path(confirmed.study).mkdir()
+    with pytest.raises(StudyError, match=r"corpora\.json: a folder, not a file"):
+        steps.plan(confirmed.asking(question), Console(quiet=True))
+    Machine.path(confirmed.study).write_text("{")
     with pytest.raises(StudyError, match=r"machine\.json: not JSON"):
         steps.plan(confirmed.asking(question), Console(quiet=True))
     assert [file.read_bytes() for file in files] == before
