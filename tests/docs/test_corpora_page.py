@@ -56,6 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands(PAGE), ids=" ".join)
 def test_a_command_does_what_it_says(command: list[str], place: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(place)

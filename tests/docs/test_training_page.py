@@ -15,6 +15,7 @@ from training.parameters import model_size
 PAGE = read("training.md")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands(PAGE), ids=" ".join)
 def test_a_command_is_priced(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verb, *words = command

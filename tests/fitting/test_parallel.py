@@ -52,6 +52,7 @@ assert parallel.over_cores(work, range(40), workers=2) == [2 * item for item in 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [5, 38])
 def test_work_goes_on_when_a_fork_is_killed(at, tmp_path):
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(at), "fork"], check=True, timeout=60)

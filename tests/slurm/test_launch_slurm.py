@@ -248,6 +248,7 @@ def test_a_scheduler_that_hangs_times_out(words, study, slurm, capsys) -> None:
     assert "waiting" in out
 
 
+@pytest.mark.slow
 def test_rounds_of_an_active_design_follow_each_other(words, study, slurm, capsys) -> None:
     mine = [*words, "design=active", "design.batch=2", "design.tolerance=0.0001", "goal.tolerance=0.02"]
 
@@ -287,6 +288,7 @@ def test_rounds_of_an_active_design_follow_each_other(words, study, slurm, capsy
     assert len([job for job in read_jobs(study) if job.kind == "continue"]) == 2
 
 
+@pytest.mark.slow
 def test_the_stages_of_a_search_for_weights_follow_each_other(words, study, slurm) -> None:
     search = ["weights.methods=[ddo,uniform]", "weights.rounds=2", "weights.scales=[24]", "weights.target=30"]
     # Far from the optimum, so that there is a second round.
@@ -331,6 +333,7 @@ def _confirm(study: Study) -> None:
     goal_of(context.question).confirm(context.fresh(), runs)
 
 
+@pytest.mark.slow
 def test_no_job_follows_an_answer_that_is_confirmed_or_followed(words, study, slurm, capsys) -> None:
     """A dry run says so too, and what is next."""
 

@@ -51,6 +51,7 @@ def test_a_dry_run_prints_both_scripts_and_leaves_nothing(words: list[str], tmp_
     assert not (tmp_path / "one").exists()
 
 
+@pytest.mark.slow
 def test_status_says_how_far_the_jobs_are(words: list[str], slurm: FakeSlurm, tmp_path, capsys, monkeypatch) -> None:
     study = tmp_path / "one"
     monkeypatch.setenv("COLUMNS", "250")

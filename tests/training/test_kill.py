@@ -41,6 +41,7 @@ def newest(folder: Path) -> str | None:
     return next((state.name for state in saved_states(folder)), None)
 
 
+@pytest.mark.slow
 def test_killed_inside_again_and_again(spec, manifest, undisturbed, tmp_path):
     # Place, its call in this process, and the newest state afterwards: of every third step, unless the place is its.
     for place, call, state in (

@@ -341,6 +341,7 @@ def test_the_areas_of_a_schedule_come_from_its_learning_rates(curve: Path, capsy
     )
 
 
+@pytest.mark.slow
 def test_a_plain_curve_is_told_what_it_can_be_fitted_by(curve: Path, capsys) -> None:
     assert printed(capsys, 2, f"points={curve}") == [
         "law: has no value; give law=..., one or a list of annealing; cptlaw laws lists what others read"

@@ -594,6 +594,7 @@ def test_a_loss_that_is_nan_is_no_row_without_a_loss(tmp_path: Path, capsys) -> 
         assert "column loss is NaN; allowed: a finite loss above 0" in error
 
 
+@pytest.mark.slow
 def test_the_report_of_imported_runs_has_sliders_and_names_no_pretraining(
     states: Mapping[float, Path], tmp_path: Path, capsys, no_profiles
 ) -> None:

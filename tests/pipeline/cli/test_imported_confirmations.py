@@ -165,6 +165,7 @@ def test_a_run_of_another_length_is_named_and_not_judged(study: Study, tmp_path:
     assert made.outcome.sentence.endswith(f" N{named[1:]}.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [0.01, -0.5])
 def test_runs_at_one_ratio_answer_for_no_other(tolerance: float, tmp_path: Path, capsys, no_profiles) -> None:
     study = Study(tmp_path / "my studies" / "made")

@@ -104,6 +104,7 @@ def test_json_alone_is_on_standard_output(study: tuple[Study, Question], tmp_pat
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "unbuffered"), [("--help", ""), ("status STUDY", ""), ("status STUDY --json", "1")])
 def test_a_reader_that_goes_away_ends_a_verb_quietly(words: str, unbuffered: str, study) -> None:
     reading, writing = os.pipe()

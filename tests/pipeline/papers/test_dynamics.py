@@ -257,6 +257,7 @@ def test_the_paper_is_found_and_read() -> None:
     assert fits.judge_formats(worse)[0] == NOT_HERE
 
 
+@pytest.mark.slow
 def test_schedules_are_drawn_with_their_predictions(schedules: ScheduleStudy) -> None:
     names = [f"dynamics-figure-{number}" for number in ("5", "6", "7", "7c", "8")]
     results = tables_of({"dynamics": schedules}, names, None)

@@ -109,6 +109,7 @@ def test_plan_reads_the_first_row_of_each_file(suffix: str, texts: Path, tmp_pat
     assert ("no column" in capsys.readouterr().out) == (suffix == "parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [["target.steps=40000"], ["target.steps=40000", "allow_repeats=true"], []])
 def test_what_is_said_of_text_before_prepare_is_said_after_it(more: list[str], texts, tmp_path, capsys) -> None:
     words = small_words(texts, tmp_path, "mixture=chosen", *more, without=("mixture.",))

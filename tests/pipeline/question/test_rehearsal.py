@@ -22,6 +22,7 @@ IN_CI = {"autoscale-paper-bert": ["weights.methods=[ddo,uniform]"]}
 """Experiment whose rehearsal takes some 20 seconds on two free cores -> what makes it so."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", options("experiment"))
 def test_every_experiment_composes_and_has_a_small_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CPTLAW_CORPORA", raising=False)

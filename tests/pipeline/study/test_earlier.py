@@ -51,6 +51,7 @@ def test_points_and_schedules_of_earlier_studies_count(study: Path) -> None:
     assert context.points_digest != alone.points_digest
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_profiles")
 def test_general_is_known_as_far_as_an_earlier_run_went(study: Path) -> None:
     """The long runs on law and medical text are not music's, whose own losses at 1,200 steps are known here."""

@@ -189,6 +189,7 @@ def test_what_was_made_of_other_points_is_no_fit_any_more(changeable) -> None:
     assert not held_out_file(study).exists()
 
 
+@pytest.mark.slow
 def test_what_a_model_from_elsewhere_was_trained_on_is_fitted(changeable) -> None:
     study, question = changeable
     domain = question.corpora.domain
@@ -347,6 +348,7 @@ def test_all_laws_hold_out_the_same_ratios() -> None:
     assert set(points["D"][by_tokens.judged]) == {2.0}
 
 
+@pytest.mark.slow
 def test_a_law_of_both_corpora_is_judged_on_the_points_that_all_laws_admit(changeable) -> None:
     study, question = changeable
     mine = dataclasses.replace(question, law={"dcpt": LawConfig(40, 0.2), "transfer-open": LawConfig(5, 0.0)})

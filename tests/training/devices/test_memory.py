@@ -147,6 +147,7 @@ def test_the_formula_gives_the_peak_of_published_shapes(name, batch, engine, che
     _check(_preset(name, 2048, layers), 2048, batch, engine, parallel, "bf16")
 
 
+@pytest.mark.slow
 @checkpointed
 @pytest.mark.parametrize(
     ("name", "engine", "precision"),
@@ -171,6 +172,7 @@ def test_the_formula_gives_the_peak_of_other_engines_and_few_layers(name, engine
     _check(shape, length, 4, engine, Parallel(activation_checkpointing=checkpointing), precision)
 
 
+@pytest.mark.slow
 @checkpointed
 def test_the_formula_gives_the_peak_of_one_of_eight_under_fsdp2(checkpointing, monkeypatch) -> None:
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)

@@ -263,6 +263,7 @@ def test_the_budget_is_at_least_that_of_the_runs_that_are_there(copied: tuple[Co
     assert f"at most {times:.3g} times that run" in cost
 
 
+@pytest.mark.slow
 def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: tuple[Context, Study]) -> None:
     setting, study = copied
     rounds = read_rounds(study)
@@ -345,6 +346,7 @@ def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Context
     assert named.startswith(f"{found.chosen[0].model} at {found.chosen[0].domain_ratio:g} for ")
 
 
+@pytest.mark.slow
 def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_narrower(copied, monkeypatch) -> None:
     setting, study = copied
     question, lines = dataclasses.replace(setting.question, bootstrap=2), []

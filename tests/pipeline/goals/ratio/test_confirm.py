@@ -61,6 +61,7 @@ def test_runs_of_other_seeds_and_earlier_answers_are_named(whole: tuple[Study, Q
     assert "others of the study" not in said
 
 
+@pytest.mark.slow
 def test_a_balance_is_compared_and_confirmed(changeable: tuple[Study, Question]) -> None:
     study, question = changeable
     goal = dataclasses.replace(question.goal, kind="balance", weight=0.7)

@@ -103,6 +103,7 @@ def test_the_least_weighted_loss(weight: float) -> None:
 DYNAMICS = {"L0": 2.0, "A": 0.8, "C1": 1.0, "C2": 1.0, "alpha": 0.4, "E": 500.0, "beta": 0.2, "a1": 0.1, "a2": -3.0}
 
 
+@pytest.mark.slow
 def test_when_the_general_loss_comes_back_and_the_best_length_and_start() -> None:
     asked = _asked(kind="balance", weight=0.5, find=["steps", "loss_potential"])
     dynamics = {
@@ -170,6 +171,7 @@ def _longest(made: Study, question: Question) -> float:
     return 1e9 * float(points.loc[points["role"] == "fit", "D"].max())
 
 
+@pytest.mark.slow
 def test_the_laws_that_count_at_the_length_of_the_answer_give_it_and_judge_it(changeable) -> None:
     made, question = changeable
     longest, domain = _longest(made, question), question.corpora.domain
@@ -201,6 +203,7 @@ def test_the_laws_that_count_at_the_length_of_the_answer_give_it_and_judge_it(ch
         assert alone.difference.value == pytest.approx(losses[runs[0].name] - losses[runs[1].name])
 
 
+@pytest.mark.slow
 def test_no_run_is_recommended_that_is_too_far_to_predict(changeable) -> None:
     made, question = changeable
     longest = _longest(made, question)

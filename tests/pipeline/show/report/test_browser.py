@@ -173,6 +173,7 @@ def test_a_table_is_downloaded_as_csv(shown):
     assert said == []
 
 
+@pytest.mark.slow
 @desk
 def test_all_can_be_read_in_light_and_in_dark(shown):
     page, said, _ = shown

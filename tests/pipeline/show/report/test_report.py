@@ -168,6 +168,7 @@ def test_curves_and_sliders_are_at_the_peak_of_the_answer(copied) -> None:
         assert shown_first[role][0][tolerance] == pytest.approx(answer.predicted[corpus].loss, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["limited-data", "balance"])
 def test_sliders_answer_no_other_goal_than_that_of_the_page(copied, kind) -> None:
     study, question = copied
@@ -429,6 +430,7 @@ def _drop_a_model_from_the_plan(study):
     study.write_plan([run for run in study.read_plan() if run.model != "qwen2-0.05m"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said", "unsaid"),
     [
