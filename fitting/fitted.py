@@ -1,14 +1,15 @@
 """The result of a fit: parameters, their uncertainty, and predictions."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fitting.laws import LAWS, Law, with_unknown
-from fitting.points import TAILS, PointsError, columns_of, missing, with_one_mixture
+from fitting.laws import LAWS, UNKNOWN, Law, with_unknown
+from fitting.points import TAILS, PointsError, columns_of, missing, rule_of, with_one_mixture
 from fitting.schedule import AREAS, DECAY, LAMBDA, Schedules, whole_schedules, with_areas
 from fitting.uncertainty.bootstrap import with_errors
 from fitting.uncertainty.horizon import Reach, kind_of
@@ -280,7 +281,7 @@ class Fit:
 
     @classmethod
     def from_json(cls, text: str) -> "Fit":
-        """The fit that `to_json` wrote. Raises PointsError for another schema, an unknown law, and lost numbers."""
+        """The fit that `to_json` wrote. Raises PointsError for another schema, an unknown law, and damaged numbers."""
         plain = json.loads(text)
         schema = plain.pop("schema", None)
         if schema != SCHEMA:
@@ -293,6 +294,8 @@ class Fit:
             )
         if plain.get("law") not in LAWS:
             raise PointsError(f"this fit is of the law {plain.get('law')!r}, which this version does not have")
+        if line := next(_wrong_numbers(plain), None):
+            raise PointsError(f"{line}: fit again")
         if any(len(draw) != len(plain["params"]) for draw in plain["draws"]):
             raise PointsError("this fit has draws of other parameters: fit again")
         for name in ("draws", "run_errors", "point_errors"):
@@ -305,13 +308,16 @@ class Fit:
         if foreign := plain.keys() - {f.name for f in fields(cls)}:
             raise PointsError(f"this fit has keys of another version ({', '.join(map(repr, foreign))}): fit again")
         fitted = cls(**plain)
-        if not fitted.params.keys() >= {one.name for one in fitted.equation.parameters}:
-            raise PointsError("this fit lacks parameters of its law: fit again")
+        if line := next(_damages(fitted), None):
+            raise PointsError(f"{line}: fit again")
         return fitted
 
 
 ERRORS_PER_DRAW = 10
+METRICS = ("r2", "mae", "rmse", "log_rmse", "huber", "aicc")
 UNITS = {"N": " billion parameters", "D": " billion tokens"}
+UNBOUNDED = ("metrics.r2", "metrics.aicc")
+"""Numbers of a fit that need not be finite: r2 of equal losses, and aicc of few points."""
 UNSAVED = ("residuals", "optimum", "schedules", "own_law")
 
 
@@ -319,6 +325,61 @@ def saved_fields() -> dict[str, Any]:
     """Name -> type of each field of a fit that `Fit.to_json` writes, arrays as lists."""
     arrays = {"draws": list[list[float]], "run_errors": list[float], "point_errors": list[float]}
     return {f.name: arrays.get(f.name, f.type) for f in fields(Fit) if f.name not in UNSAVED}
+
+
+def _wrong_numbers(value: Any, key: str = "") -> Iterator[str]:
+    """A line for each number, in what JSON holds of a fit, that `Fit.to_json` does not write."""
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _wrong_numbers(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, int | float):
+        # A float is written with a point or an exponent: whole numbers are counts.
+        limit = 2**53 if isinstance(value, int) else 1e300
+        if not abs(value) < limit and key not in UNBOUNDED:
+            yield f"{key} = {value:.4g} is too large, or not finite"
+
+
+def _damages(fit: Fit) -> Iterator[str]:
+    """A line for each thing in a fit that no fit of its law has; each is looked for where those before are right."""
+    if strange := {*fit.unknown} - ({*UNKNOWN} & {*LAWS[fit.law].columns}):
+        yield f"unknown: {fit.law} has no column {min(strange)!r} that may be"
+    law = fit.equation
+    if fit.columns != [*law.columns]:
+        yield f"columns: {fit.law} reads {', '.join(law.columns)}"
+    parameters = {one.name: one for one in (*law.parameters, LAMBDA)}
+    if not {one.name for one in law.parameters} <= fit.params.keys() <= parameters.keys():
+        yield f"params: {fit.law} has {', '.join(parameters)}"
+    drawn = np.vstack([[*fit.params.values()], *fit.draws])
+    for name, low, high in zip(fit.params, drawn.min(axis=0), drawn.max(axis=0), strict=True):
+        one = parameters[name]
+        lowest, highest = one.low - 1e-6 * abs(one.low), one.high + 1e-6 * abs(one.high)
+        if name not in fit.fixed and not lowest <= low <= high <= highest:
+            yield f"{name} = {low:.4g} to {high:.4g}, allowed: {one.low:g} to {one.high:g}"
+    if len({len(part) > 0 for part in (fit.draws, fit.run_errors, fit.point_errors)}) > 1:
+        yield "draws, run_errors, point_errors: a bootstrap gives all three"
+    for name, one in fit.profiles.items():
+        if (
+            name not in fit.params
+            or not len(one.values) == len(one.roots) > 0
+            or one.freedom <= 0
+            or len(one.closed) != 2
+        ):
+            yield f"profiles.{name}: not the profile of a parameter"
+    for name, ends in fit.ranges.items():
+        rule, allowed = rule_of(name)
+        if ends[0] > ends[1] or (name in law.columns and not allowed(np.array(ends)).all()):
+            yield f"ranges.{name} = {ends[0]:.4g} to {ends[1]:.4g}, allowed: from the smaller one on, {rule}"
+    if sorted(fit.reach) != fit.reach or min((min(corner) for corner in fit.reach), default=1.0) <= 0:
+        yield f"reach = {fit.reach}, allowed: sizes and tokens above 0, by size"
+    if not {*METRICS} <= fit.metrics.keys():
+        yield f"metrics: a fit has {', '.join(METRICS)}"
+    sizes = {"held_out": [*fit.held_out.values()], "growth": fit.growth, "unseen": [fit.unseen], "scale": [fit.scale]}
+    sizes |= {"seed_noise": [fit.seed_noise or 0.0], "metrics.log_rmse": [fit.metrics["log_rmse"]]}
+    for name, values in sizes.items():
+        if min(values, default=0.0) < 0:
+            yield f"{name} = {min(values):.4g}, allowed: 0 or more"
+    if min(fit.n_runs, fit.n_points) < 1:
+        yield f"{fit.n_points} points of {fit.n_runs} runs, allowed: 1 or more"
 
 
 def interval_of(predicted: np.ndarray, errors: np.ndarray, scale: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """Checks of a table of points before a law is fitted, with one line for each mistake."""
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -148,17 +148,26 @@ def out_of_range(name: str, values: np.ndarray, rows: pd.Index) -> str | None:
     if name in LARGEST and len(values) and np.median(values) > LARGEST[name][0]:
         raw = f"{name} = {values.max():g} looks like raw {LARGEST[name][1]}"
         return f"{raw}: give billions (divide by 1e9)"
-    is_ratio = name in RATIOS or name.startswith("mixture.")
-    if is_ratio and len(values) and 2 < values.max() <= 100 and values.min() >= 0:
+    if is_ratio(name) and len(values) and 2 < values.max() <= 100 and values.min() >= 0:
         return f"{name} = {values.max():g} looks like percent: give ratios between 0 and 1 (divide by 100)"
     if name == "loss" and len(values) and values.max() > LARGEST_LOSS:
         found = f"loss = {values.max():g} (row {_row(rows, values.argmax())}) is not a mean in nats per token"
         return f"{found}, where blind guessing among 250,000 tokens has 12.4: is it a sum, or another column?"
-    rule, allowed = ALLOWED.get("r" if is_ratio else name, ("any", np.isfinite))
+    rule, allowed = rule_of(name)
     bad = np.flatnonzero(~allowed(values))
     if not len(bad):
         return None
     return f"{name} = {values[bad[0]]:g} (row {_row(rows, bad[0])}) is not allowed: {name} must be {rule}"
+
+
+def is_ratio(name: str) -> bool:
+    """Whether a column holds a ratio of the training tokens."""
+    return name in RATIOS or name.startswith("mixture.")
+
+
+def rule_of(name: str) -> tuple[str, Callable[[np.ndarray], np.ndarray]]:
+    """The values (n,) that a column may hold, as text and as a test."""
+    return ALLOWED.get("r" if is_ratio(name) else name, ("any", np.isfinite))
 
 
 def duplicated(points: pd.DataFrame) -> str | None:

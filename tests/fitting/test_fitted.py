@@ -38,6 +38,36 @@ def test_json_of_another_schema_or_law_is_refused(fit):
     refused("law 'gone'", fitting.Fit.from_json, json.dumps({**plain, "law": "gone"}))
 
 
+def test_json_of_what_no_fit_is_is_refused(fit):
+    plain = json.loads(fit.to_json())
+    params, metrics, profile, r = plain["params"], plain["metrics"], plain["profiles"]["E"], {"r": [0.1, 0.9]}
+    damages = {
+        r"held_out\.size = nan is too large, or not finite: fit again": {"held_out": {"size": float("nan")}},
+        r"n_runs = 1e\+30 is too large": {"n_runs": 10**30},
+        r"draws\.0\.0 = 1e\+308 is too large": {"draws": [[1e308, *plain["draws"][0][1:]]]},
+        "draws of other parameters": {"draws": [plain["draws"][0][1:]]},
+        "unknown: chinchilla has no column 'rho' that may be": {"unknown": ["rho"]},
+        "columns: chinchilla reads N, D": {"columns": ["N", "../.."]},
+        "params: chinchilla has E, A": {"params": {**params, "x": 1.0}, "draws": []},
+        r"alpha = \S+ to 9, allowed: 0\.01 to 3": {"params": {**params, "alpha": 9.0}},
+        "a bootstrap gives all three": {"draws": []},
+        r"profiles\.E: not the profile": {"profiles": {"E": {**profile, "roots": profile["roots"][1:]}}},
+        r"profiles\.Ex: not the profile": {"profiles": {"Ex": profile}},
+        r"ranges\.r = 0\.9 to 0\.1": {"ranges": {"r": [0.9, 0.1]}},
+        r"ranges\.N = -1 to 2, .* above 0": {"ranges": {**r, "N": [-1.0, 2.0]}},
+        "reach = .*sizes and tokens above 0": {"reach": [[1.0, -1.0]]},
+        "reach = .* by size": {"reach": [[2.0, 1.0], [1.0, 1.0]]},
+        "metrics: a fit has r2": {"metrics": {}},
+        r"metrics\.log_rmse = -1, allowed: 0 or more": {"metrics": {**metrics, "log_rmse": -1.0}},
+        "growth = -2": {"growth": [1.0, -2.0]},
+        "0 points of": {"n_points": 0},
+    }
+    for message, changed in damages.items():
+        refused(message, fitting.Fit.from_json, json.dumps({**plain, **changed}))
+    few = {**plain, "metrics": {**metrics, "r2": float("nan"), "aicc": float("inf")}, "ranges": r}
+    assert fitting.Fit.from_json(json.dumps(few)).ranges == {"r": (0.1, 0.9)}
+
+
 def test_one_seed_one_fit(fit):
     points = measured(small_plan("chinchilla"), "chinchilla", TRUE["chinchilla"], noise=0.002, run_noise=0.002)
     again = fitting.fit(points, "chinchilla", bootstrap=60)
