@@ -248,7 +248,7 @@ class Step:
 STEPS = {
     "prepare": Step(
         prepare,
-        lambda context: context.is_prepared and context.known_precision is not None and not changed_corpora(context),
+        lambda context: not (context.unprepared or changed_corpora(context)),
         is_queued=lambda context: not context.is_prepared,
     ),
     "plan": Step(plan, is_planned),
@@ -272,7 +272,7 @@ def step_after(verb: str, context: Context) -> str:
     """The step to take after a verb; empty: none is left. Whether a staged goal needs more runs, only train finds."""
     names = list(STEPS)
     first = names.index(verb) + (verb != "train") if verb in STEPS else names.index("train") if context.plan else 0
-    if verb == "plan" and not (context.is_prepared and context.known_precision):
+    if verb == "plan" and context.unprepared:
         return "prepare"
     # What a verb was given too early or is out of date comes before what follows on it.
     many = context.question.goal_kind.many_domains

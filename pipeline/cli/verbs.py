@@ -99,6 +99,7 @@ def run_words(
         add = f"{shlex.join(['cptlaw', *import_words(question)])} adds runs"
         what = f"its runs were imported, {verb} cannot train more; {add}, cptlaw fit {study.word} fits"
         raise StudyError(f"{study.folder}: {what}")
+    _refuse_too_early(verb, words, context_of(question))
     asks = verb in _KEEPING or (verb == "refine" and question.goal_kind.design_question)
     # Without a study there is nothing to continue, and no words ask for the default question.
     is_new = verb == "continue" and not study_of(question).folder.is_dir()
@@ -124,6 +125,15 @@ def run_words(
     else:
         print_next(verb, words, question, code, console)
     return code
+
+
+def _refuse_too_early(verb: str, words: Sequence[str], context: Context) -> None:
+    """Raise StudyError, with the command of the first step, where a verb is asked of a question before that step."""
+    asks = verb == "train" or (VERBS[verb].on_study and any(map(selects_file, words)))
+    what = context.unprepared or ("" if verb == "train" else "not planned yet")
+    if asks and what and not (context.study.plan_file.exists() or context.question.dry_run):
+        first = ["cptlaw", "prepare" if context.unprepared else "plan", *words]
+        raise StudyError(f"{context.study.folder}: {what}; next: {shlex.join(first)}")
 
 
 def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, console: Console) -> None:

@@ -61,17 +61,17 @@ def planned_or_estimated(context: Context, machine: Machine | None = None, *, wi
     """
     if not context.is_prepared:
         return _estimated(context.question, machine, with_weights)
-    if context.known_precision is None:
+    if missing := context.unprepared:
         # Another study has prepared the same text.
         precision = machine.precision if machine else "fp32"
         context = dataclasses.replace(context, given_precision=precision, given_machine=machine)
         runs = goal_of(context.question).runs(context)
-        return Planned(context, runs, "the precision of this study is not chosen yet")
+        return Planned(context, runs, missing)
     return Planned(context, planned_now(context))
 
 
 def _estimated(question: Question, machine: Machine | None, with_weights: bool) -> Planned:
-    sizes, missing = text_sizes(question), "the corpora are not prepared"
+    sizes, missing = text_sizes(question), context_of(question).unprepared
     without = [path for model in context_of(question).models.values() if shape_without_weights(path := model.path)]
     if without and with_weights:
         raise SpecError(f"{without[0]}: no *.safetensors; save the model there with model.save_pretrained(...)")

@@ -229,8 +229,8 @@ def question_of_study(
     Raises ConfigError: as `load_question`. StudyError: the folder has no study.yaml.
     """
     if not (folder / "study.yaml").exists():
-        problem = "not a study, it has no study.yaml; create one with cptlaw plan"
-        raise StudyError(f"{folder}: {problem}{studies_beside(folder)}")
+        makes = "cptlaw plan with the words of a question, like experiment=own, makes one"
+        raise StudyError(f"{folder}: not a study, it has no study.yaml; {makes}{studies_beside(folder)}")
     question = load_question(folder / "study.yaml", overrides, goal_problems, again=again)
     question.name, question.studies = folder.resolve().name, str(folder.parent)
     # Only the present command may ask for training, not the one that wrote study.yaml.

@@ -78,6 +78,13 @@ class Context:
         """Whether the corpora are prepared."""
         return (data_folder(self.question) / "manifest.json").exists()
 
+    @property
+    def unprepared(self) -> str:
+        """What prepare has yet to do, in words; empty: nothing."""
+        if not self.is_prepared:
+            return "the corpora are not prepared"
+        return "" if self.known_precision else "the precision of this study is not chosen yet"
+
     @cached_property
     def manifest(self) -> Manifest:
         """The prepared corpora. Raises CorpusError: they are not prepared."""
@@ -117,7 +124,10 @@ class Context:
         if self.known_precision is None:
             what = "of one precision" if self.machine else "missing"
             path = f"{self.study.folder}/machine.json"
-            raise StudyError(f"{path}: {what}, and precision=auto; run cptlaw prepare {self.study.word} first")
+            again = f"run cptlaw prepare {self.study.word}"
+            if not (self.study.folder / "study.yaml").exists():
+                again = "give these words to cptlaw prepare"
+            raise StudyError(f"{path}: {what}, and precision=auto; {again} first")
         return self.known_precision
 
     @cached_property

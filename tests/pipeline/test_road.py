@@ -195,7 +195,10 @@ def test_every_command_of_the_readme_runs(trained: Study, words: list[str], text
 
 def test_input_that_is_missing_or_wrong(words: list[str], tmp_path: Path, capsys) -> None:
     elsewhere = [*words, f"studies={tmp_path / 's'}", f"data={tmp_path / 'd'}"]
-    assert "are not prepared: give these words to cptlaw prepare" in refused(["train", *elsewhere], capsys, 3)
+    for verb in ("train", "fit", "status"):
+        command = shlex.join(["cptlaw", "prepare", *elsewhere])
+        line = refused([verb, *elsewhere], capsys, 3)
+        assert line == f"{tmp_path / 's' / 'small'}: the corpora are not prepared; next: {command}"
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "latin.txt").write_bytes("caf\u00e9 ".encode("latin-1") * 100)
     for name, parts in {"none": ["domain"], "empty.txt": [], "latin.txt": ["UTF-8"]}.items():

@@ -229,6 +229,9 @@ def test_without_a_precision_the_plan_is_an_estimate(confirmed: Context, capsys:
     assert f"{line}; run cptlaw prepare, then plan again" in capsys.readouterr().out
     assert confirmed.study.plan_file.read_bytes() == before
     assert steps.step_after("plan", context) == "prepare"
+    confirmed.study.plan_file.unlink()
+    with pytest.raises(StudyError, match=r"precision of this study is not chosen yet; next: cptlaw prepare 'a=\[\]'$"):
+        verbs._refuse_too_early("train", ["a=[]"], context)
 
 
 def test_a_damaged_question_is_planned_anew_aloud(confirmed: Context, capsys) -> None:

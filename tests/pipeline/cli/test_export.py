@@ -206,7 +206,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     line = refused(["export", "format=trl"], capsys)
     assert "0 study folders; allowed: one, see cptlaw export --help; studies here: studies/mine" in line
     for other in ("studies/mien", "mine"):
-        assert "cptlaw plan; studies here: studies/mine" in refused(["export", other, "format=trl"], capsys, 3)
+        assert "makes one; studies here: studies/mine" in refused(["export", other, "format=trl"], capsys, 3)
     assert "not a study" in refused(["export", folder, "format=trl"], capsys, 3)
     for verb, *more in (["predict", "domain_ratio=0.3"], ["predict", f"new={folder}", "domain_ratio=0.3"], ["status"]):
         assert "other: not a study" in refused([verb, str(tmp_path / "other"), *more], capsys, 3)

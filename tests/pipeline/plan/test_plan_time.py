@@ -184,7 +184,7 @@ def test_prepare_measures_a_configured_precision_alone(tmp_path: Path, measured:
     # It was not chosen: auto has yet to choose.
     question = read_question([*WORDS, "precision=auto"])
     assert Context(question, Study(tmp_path)).known_precision is None
-    with pytest.raises(StudyError, match=r"of one precision, and precision=auto; run cptlaw prepare .+ first"):
+    with pytest.raises(StudyError, match="and precision=auto; give these words to cptlaw prepare first"):
         _ = Context(question, Study(tmp_path)).precision
     precision, machine = measure(tmp_path, "precision=auto")
     assert (precision, machine and machine.measured) == ("bf16", {"fp32": 10, "bf16": 20})
