@@ -34,7 +34,7 @@ from pipeline.cli.points_file import (
 from pipeline.cli.verb_table import help_page
 from pipeline.cli.words import names_and_keys, print_line, settings_of
 from pipeline.question.messages import ConfigError, describe_keys, key_table
-from pipeline.study.number_format import coefficient
+from pipeline.study.number_format import NOT_KNOWN, coefficient, parameter_intervals
 from training.durable import write_whole
 from training.keys import Allowed, Count, Seed, between, one_of
 from training.run import Exit
@@ -183,9 +183,10 @@ def print_help(console: Console, laws: bool) -> None:
 def fit_keys(fitted: Fit) -> JSON:
     """What `--json` prints of a fit; null where a number is not known."""
     intervals, known = (fitted.intervals(), fitted.identified) if len(fitted.draws) else ({}, {})
-    parameters = {}
+    parameters, ends = {}, parameter_intervals(fitted) if intervals else {}
     for name, value in fitted.params.items():
-        low, high = (side if math.isfinite(side) else None for side in intervals.get(name, (math.nan, math.nan)))
+        sides = intervals[name] if ends.get(name, NOT_KNOWN) != NOT_KNOWN else (math.nan, math.nan)
+        low, high = (side if math.isfinite(side) else None for side in sides)
         parameters[name] = {"value": value, "low": low, "high": high, "identified": known.get(name)}
     metrics = {name: float(value) if math.isfinite(value) else None for name, value in fitted.metrics.items()}
     counts = {"points": fitted.n_points, "runs": fitted.n_runs}
@@ -316,11 +317,10 @@ def parameter_table(fitted: Fit, named: str) -> Table:
     for name in ("parameter", "unit", "value", "90% interval", "identified"):
         table.add_column(name, justify="left" if name in ("parameter", "unit") else "right")
     units = {one.name: one.unit for one in (*fitted.equation.parameters, LAMBDA)}
-    intervals, known = (fitted.intervals(), fitted.identified) if len(fitted.draws) else ({}, {})
+    intervals, known = (parameter_intervals(fitted), fitted.identified) if len(fitted.draws) else ({}, {})
     for name, value in fitted.params.items():
-        between = " to ".join(map(coefficient, intervals.get(name, ())))
-        pinned = "given" if name in fitted.fixed else {True: "yes", False: "no", None: "not known"}[known.get(name)]
-        table.add_row(name, units.get(name, ""), coefficient(value), between, pinned)
+        pinned = "given" if name in fitted.fixed else {True: "yes", False: "no", None: NOT_KNOWN}[known.get(name)]
+        table.add_row(name, units.get(name, ""), coefficient(value), intervals.get(name, ""), pinned)
     return table
 
 

@@ -4,7 +4,13 @@ import html
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
+from fitting import Fit
 from fitting.law_average import AVERAGE
+
+NOT_KNOWN = "not known"
+"""In place of a number of which nothing is known."""
 
 
 def label(text: str) -> str:
@@ -82,6 +88,22 @@ def coefficient(value: float) -> str:
     ('0.1235', '0')
     """
     return f"{value:.4g}" if abs(value) >= 1e-12 else "0"
+
+
+def parameter_intervals(fit: Fit) -> dict[str, str]:
+    """Parameter -> its 90% interval, of a fit with draws.
+
+    Nothing is known of a parameter whose column has one value (`Law.varies`), nor of one that is not identified and
+    ended at one bound in every draw: the prior put it there.
+    """
+    one_value = {column for column, (low, high) in fit.ranges.items() if low == high}
+    unseen, identified = {fit.equation.varies.get(column) for column in one_value}, fit.identified
+    return {
+        name: NOT_KNOWN
+        if name in unseen or (not identified[name] and np.isclose(*ends, rtol=1e-4, atol=0.0))
+        else " to ".join(map(coefficient, ends))
+        for name, ends in fit.intervals().items()
+    }
 
 
 def quantity(count: float) -> str:

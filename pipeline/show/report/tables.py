@@ -18,7 +18,7 @@ from pipeline.show.tables import SPLITS, cost_rows, mean_error
 from pipeline.study.artifacts import Corpora, RecommendedRun
 from pipeline.study.fitted_points import first_step
 from pipeline.study.folder import PlannedRun, StudyError
-from pipeline.study.number_format import coefficient, duration, percent
+from pipeline.study.number_format import NOT_KNOWN, coefficient, duration, parameter_intervals, percent
 
 _INTERVALS = (
     "90% confidence intervals. A parameter that is not identified may still predict well inside the fitted range; "
@@ -54,14 +54,11 @@ def parameter_tables(evidence: Evidence) -> list[Table]:
             quality = (f"{fit.metrics['r2']:.4f}", f"{fit.metrics['mae']:.4f}")
             fits.append([(corpus, colour), named, *read, percent(section.min_ratio), *quality])
             units = {one.name: one.unit for one in (*LAWS[law].parameters, LAMBDA)}
-            intervals, identified = (fit.intervals(), fit.identified) if len(fit.draws) else ({}, {})
+            intervals, identified = (parameter_intervals(fit), fit.identified) if len(fit.draws) else ({}, {})
             for name, value in fit.params.items():
-                known = ("no bootstrap", "not known")
+                known = ("no bootstrap", NOT_KNOWN)
                 if name in intervals:
-                    low, high = map(coefficient, intervals[name])
-                    # Every draw ended at one bound of the law: that is no interval.
-                    between = f"{low} to {high}" if low != high or identified[name] else "not known"
-                    known = (between, "yes" if identified[name] else "no")
+                    known = (intervals[name], "yes" if identified[name] else "no")
                 rows.append([named, name, units.get(name, ""), coefficient(value), *known])
         columns = ["law", "parameter", "unit", "value", "90% interval", "identified"]
         tables.append(Table(f"Parameters, loss on {corpus}", columns, rows, left=3))

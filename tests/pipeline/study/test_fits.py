@@ -20,6 +20,7 @@ from fitting.law_average import AVERAGE
 from fitting.uncertainty.horizon import POWER, half_width
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
 from fitting.uncertainty.spread import Spread
+from pipeline.cli.fit_table import fit_keys
 from pipeline.goals.ratio import averaged_laws
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
@@ -45,6 +46,7 @@ from pipeline.study.fits import (
 )
 from pipeline.study.fitted_points import law_on, left_out, points_digest, points_for, selected
 from pipeline.study.folder import Study, StudyError
+from pipeline.study.number_format import NOT_KNOWN, coefficient, parameter_intervals
 from pipeline.study.target import find_target
 from tests.fitting.given import given
 from tests.pipeline.show.report.report_study import make_study
@@ -106,6 +108,15 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
     assert noted[0].endswith("needs two or more; the prior decides the rest (dcpt on general, dcpt on code)")
     again = TradeOffGoal().recommend(Context(question, study), list)
     assert "dcpt on general: not in the average, since no run could be held out of them" in again.warnings
+
+
+def test_of_a_column_of_one_value_no_interval_is_shown(whole) -> None:
+    made = Context(whole[1], whole[0]).fits["general"]["dcpt"]
+    low, high = made.intervals()["alpha"]
+    assert parameter_intervals(made)["alpha"] == f"{coefficient(low)} to {coefficient(high)}"
+    one_size = dataclasses.replace(made, ranges={**made.ranges, "N": (1e-4, 1e-4)})
+    assert parameter_intervals(one_size) == parameter_intervals(made) | {"alpha": NOT_KNOWN}
+    assert fit_keys(one_size)["parameters"]["alpha"].items() >= {"low": None, "high": None}.items()  # pyright: ignore
 
 
 def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: pytest.MonkeyPatch) -> None:
