@@ -36,7 +36,7 @@ from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
 from pipeline.plan.machine import measured_machine
 from pipeline.plan.memory import all_fit, memory_lines
-from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora
+from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, prepare_corpora, refused_text
 from pipeline.plan.runs import by_domain
 from pipeline.plan.write import add_to_plan, as_planned, precision_note, write_plan
 from pipeline.question.data import same_texts
@@ -64,6 +64,8 @@ def prepare(context: Context, console: Console) -> Exit:
     question, study = context.question, context.study
     print_items([*same_texts(question)], console)
     if not context.is_prepared:
+        if not question.dry_run and (lines := refused_text(question)):
+            raise CorpusError("\n".join(lines))
         # Whether the text, or what a model has yet to write in hours, will be enough is known before.
         planned = planned_or_estimated(context, with_weights=True)
         print_items([*planned.sizes, *planned.text_lines()], console)

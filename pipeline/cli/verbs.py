@@ -34,6 +34,7 @@ from pipeline.goals.ratio.asked import cost_line
 from pipeline.goals.registry import goal_of, question_of_study, read_question, unread_keys
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
+from pipeline.plan.prepared_corpora import with_columns
 from pipeline.plan.token_supply import with_fewer_steps
 from pipeline.plan.validation_documents import choose_validation
 from pipeline.plan.write import as_planned, write_plan
@@ -158,7 +159,10 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
             command = next_command(ended.get(verb, verb), context, ["export", folder, *EXPORT])
             if command[0] in ("prepare", "plan") and folder not in words:
                 refused = refused_by_plan(context) if verb == "prepare" else []
-                command = [command[0], *with_fewer_steps(words, refused)]
+                named = words if context.is_prepared else with_columns(words, context.question)
+                if named is None:
+                    return  # Which column of a corpus is the text is not known.
+                command = [command[0], *with_fewer_steps(named, refused)]
             if question.rehearsal and command[0] == "export":
                 real = [word for word in words if not word.startswith("rehearsal")]
                 if not real or folder in words:

@@ -1,7 +1,8 @@
 """Corpora and tokenizer of a question, prepared once."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,6 +71,20 @@ def refused_text(question: Question) -> list[str]:
             except CorpusError as error:
                 lines.append(str(error))
     return lines
+
+
+def with_columns(words: Sequence[str], question: Question) -> list[str] | None:
+    """The words of a command with the text columns that `refused_text` proposes; None: prepare refuses those too."""
+    lines = refused_text(question)
+    found = [re.search(r"; give corpora\.sources\.([\w-]+)\.column=([\w-]+)$", line) for line in lines]
+    proposed = {match[1]: match[2] for match in found if match}
+    sources = {name: replace(of, column=proposed.get(name, of.column)) for name, of in question.corpora.sources.items()}
+    corrected = replace(question, corpora=replace(question.corpora, sources=sources))
+    if not all(found) or (lines and refused_text(corrected)):
+        return None
+    columns = {f"corpora.sources.{name}.column": column for name, column in proposed.items()}
+    left = [word for word in words if word.partition("=")[0] not in columns]
+    return [*left, *map("=".join, columns.items())]
 
 
 def estimated_tokens(sizes: Mapping[str, tuple[int, bool]]) -> dict[str, int]:

@@ -147,7 +147,10 @@ def _parquet_rows(
         # A local file by its path is mapped into memory.
         source = file if isinstance(file, Path) else opened.enter_context(file.open("rb"))
         table = opened.enter_context(parquet.ParquetFile(source))
-        check_columns(str(file), columns, table.schema_arrow.names, corpus)
+        types = pyarrow.types
+        texts = [of.name for of in table.schema_arrow if types.is_string(of.type) or types.is_large_string(of.type)]
+        named = sorted(table.schema_arrow.names, key=lambda name: name not in texts)
+        check_columns(str(file), columns, named, corpus, is_clear=len(texts) == 1)
         ends = [0, *_row_group_ends(table)]
         last = ends[-1] if shard.end is None else shard.end
         groups = [index for index, end in enumerate(ends[1:]) if end > shard.before and ends[index] < last]

@@ -20,6 +20,8 @@ _TOO_LONG = (
 Bar = Callable[[str, int, float | None], object]
 """Called with a name, of a corpus or "tokenizer", the bytes of text read, and the fraction read, 0 to 1, or None."""
 _QUICK_SECONDS = 2.0
+_FAR_LONGER = 4
+"""A choice: times as long as any other column of a row, from which a column is taken for the text."""
 
 
 @contextlib.contextmanager
@@ -203,8 +205,10 @@ def _usable_text(row: Row, source: Source, corpus: str) -> tuple[str | None, str
     needed = [column] if source.group is None else [column, source.group]
     if any(name not in values for name in needed):
         # The longest first, which is most likely the text.
-        named = sorted(values, key=lambda one: -len(value) if isinstance(value := values[one], str) else 0)
-        return None, missing_column(needed, named, corpus)
+        length = {name: len(value) if isinstance(value := values[name], str) else 0 for name in values}
+        named = sorted(values, key=lambda name: -length[name])
+        first, second = ([length[name] for name in named] + [0, 0])[:2]
+        return None, missing_column(needed, named, corpus, is_clear=first > _FAR_LONGER * second)
     if not isinstance(text := values[column], str):
         return None, f"column {column} is {type(text).__name__}; allowed: a text"
     try:
@@ -213,22 +217,26 @@ def _usable_text(row: Row, source: Source, corpus: str) -> tuple[str | None, str
         return None, f"half of a surrogate pair in column {column}"
 
 
-def missing_column(needed: Sequence[str], columns: Sequence[str], corpus: str) -> str:
+def missing_column(needed: Sequence[str], columns: Sequence[str], corpus: str, is_clear: bool = False) -> str:
     """The first column that a row or table of a corpus lacks, in a line with those that it has; empty: none.
 
-    The first of the needed ones has the text; the others are read for group and where.
+    The first of the needed ones has the text; the others are read for group and where. `is_clear`: the first of the
+    columns is the text, and not only likely to be.
     """
     key = f"corpora.sources.{corpus}"
     for number, name in enumerate(needed):
         if name not in columns:
             there = ", ".join(map(str, columns)) or "none"
-            of_text = f"give the one with the text, like {key}.column={next(iter(columns), '...')}"
+            of_text = f"{key}.column={next(iter(columns), '...')}"
+            of_text = f"give {of_text}" if is_clear else f"give the one with the text, like {of_text}"
             remedy = f"give another in {key}.group or {key}.where" if number else of_text
             return f"no column {name!r}; its columns: {there}; {remedy}"
     return ""
 
 
-def check_columns(label: str, needed: Sequence[str], columns: Sequence[str], corpus: str) -> None:
+def check_columns(
+    label: str, needed: Sequence[str], columns: Sequence[str], corpus: str, is_clear: bool = False
+) -> None:
     """Raise CorpusError if a row or table lacks a column, with the line of `missing_column`."""
-    if line := missing_column(needed, columns, corpus):
+    if line := missing_column(needed, columns, corpus, is_clear):
         raise CorpusError(f"{label}: {line}")

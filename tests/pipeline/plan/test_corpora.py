@@ -100,13 +100,27 @@ def test_plan_reads_the_first_row_of_each_file(suffix: str, texts: Path, tmp_pat
         table.to_parquet(path) if suffix == "parquet" else table.to_json(path, orient="records", lines=True)
     words = [*small_words(texts, tmp_path), f"corpora.sources.domain.path={folder}"]
     assert run(["plan", *words]) == 0
-    line = "no column 'text'; its columns: body, n; give the one with the text, like corpora.sources.domain.column=body"
-    (note,) = (of for of in capsys.readouterr().out.splitlines() if "no column" in of)
+    proposed, shown = "corpora.sources.domain.column=body", capsys.readouterr().out
+    (note,) = (of for of in shown.splitlines() if "no column" in of)
     assert note.startswith(f"note: {folder / f'b.{suffix}'}")
-    assert note.endswith(f"{line}; prepare refuses this")
+    assert note.endswith(f"no column 'text'; its columns: body, n; give {proposed}; prepare refuses this")
+    assert "next:" not in shown  # The other file has no such column.
+    line = refused(["prepare", *words], capsys, 3)
+    assert f"{line}; prepare refuses this" == note.removeprefix("note: ")
     # A row that a filter leaves out need not have it.
     assert run(["plan", *words, "corpora.sources.domain.where={n: [2]}"]) == 0
     assert ("no column" in capsys.readouterr().out) == (suffix == "parquet")
+    next(folder.glob("a.*")).unlink()
+    assert run(["plan", *words, "corpora.sources.domain.column=text"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith(f" {proposed}\n")
+    (folder / f"b.{suffix}").unlink()
+    table, path = pd.DataFrame({"body": ["some text"], "title": ["a title"]}), folder / f"c.{suffix}"
+    table.to_parquet(path) if suffix == "parquet" else table.to_json(path, orient="records", lines=True)
+    assert run(["plan", *words, "corpora.sources.domain.column=text"]) == 0
+    shown = capsys.readouterr().out
+    assert f"give the one with the text, like {proposed}; prepare refuses this" in shown
+    assert "next:" not in shown
 
 
 @pytest.mark.slow

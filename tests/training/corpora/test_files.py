@@ -145,8 +145,9 @@ def test_many_rows_of_parquet_keep_their_numbers(tmp_path):
         ("a.jsonl", b'{"text": "x"}\n{"text": "y', "a.jsonl line 2: not JSON"),
         ("a.jsonl", b'["x"]\n', "a.jsonl line 1: list; allowed: a JSON object a line"),
         ("a.jsonl", b"[" * 100_000, "a.jsonl line 1: not JSON (maximum recursion depth exceeded"),
-        ("a.jsonl", b'{"body": "x", "n": 1}\n', "a.jsonl row 1: no column 'text'; its columns: body, n; give the one "
-         "with the text, like corpora.sources.a.column=body"),
+        ("a.jsonl", b'{"body": "x", "n": 1}\n', "a.jsonl row 1: no column 'text'; its columns: body, n; give "
+         "corpora.sources.a.column=body"),
+        ("a.jsonl", b'{"by": "x", "body": "xyz"}\n', "give the one with the text, like corpora.sources.a.column=body"),
         ("a.jsonl", b"{}\n", "its columns: none; give the one with the text, like corpora.sources.a.column=..."),
         ("a.parquet", b'{"body": "x", "n": 1}\n', "a.parquet: no column 'text'; its columns: body, n"),
         ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', "a.jsonl row 2: column text is int; allowed: a text"),
