@@ -21,6 +21,7 @@ from pipeline.cli.verbs import print_next
 from pipeline.cli.words import names_and_keys, own_words, settings_of
 from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios, unfollowed
 from pipeline.goals.ratio.answering_laws import ONE_RATIO, AnsweringLaws, answering_laws
+from pipeline.goals.ratio.averaged_laws import left_out_lines
 from pipeline.goals.registry import question_of_study
 from pipeline.papers.dcpt.points import read_domain_points
 from pipeline.papers.table import PaperStudy
@@ -119,6 +120,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     ]
     horizon = dict(laws.distances(target))
     lines = [f"horizon: {times:.3g} times the {what} of a fitted run" for what, times in horizon.items()]
+    lines += left_out_lines(laws.weights, laws.tested)
     if not (is_known := not (unknown := laws.untested(target))):
         lines.append(unknown)
         rows = []

@@ -1,9 +1,10 @@
 """What each law counts in the average that answers, in words."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
+import pandas as pd
 
 from fitting import LAWS, PointsError
 from fitting.law_average import WEIGHT_FLOOR
@@ -35,17 +36,24 @@ def weight_lines(context: Context) -> Iterator[str]:
             for law in (law for law, least in ends.items() if least > min(ends.values())):
                 less.setdefault(law, []).append(f"below {percent(ends[law])} {corpus}")
         yield from (f"{law} counts less {' and '.join(of)}: it was fitted to no run there" for law, of in less.items())
-        alone: dict[str, list[str]] = {}
-        for corpus, of_law in weights.items():
-            others = [*_lengths_of(law for law in context.tested["law"].unique() if law not in of_law)]
-            why = f": {', '.join(others)} the fitted tokens" if others else ""
-            if len(of_law) == 1:
-                alone.setdefault(f"{next(iter(of_law))} answers alone on {{}}{why}", []).append(corpus)
-        yield from (line.format(" and ".join(corpora)) for line, corpora in alone.items())
+        alone = {corpus: of_law for corpus, of_law in weights.items() if len(of_law) == 1}
+        yield from left_out_lines(alone, context.tested)
         one_law = {"transfer-anchored", "transfer-scaled"}
         sizes = context.points.loc[context.points["role"] == "fit", "N"].nunique()
         if sizes == 1 and any(one_law <= {*of_law} for of_law in weights.values()):
             yield "with runs of one size transfer-scaled is transfer-anchored: nearly one law, counted twice"
+
+
+def left_out_lines(weights: Mapping[str, Mapping[str, float]], tested: pd.DataFrame) -> Iterator[str]:
+    """Of which laws the answer for each corpus is, and up to which length those that are left out count."""
+    lines: dict[str, list[str]] = {}
+    for corpus, of_law in weights.items():
+        others = [*_lengths_of(law for law in tested["law"].unique() if law not in of_law)]
+        why = f": {', '.join(others)} the fitted tokens" if others else ""
+        answers = "answers alone" if len(of_law) == 1 else "answer"
+        if len(of_law) == 1 or (of_law and others):
+            lines.setdefault(f"{' and '.join(of_law)} {answers} on {{}}{why}", []).append(corpus)
+    yield from (line.format(" and ".join(corpora)) for line, corpora in lines.items())
 
 
 def _lengths_of(laws: Iterable[str]) -> Iterator[str]:

@@ -145,6 +145,9 @@ def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: py
     laws["general"], two = laws["code"], laws["general"]
     (both,) = averaged_laws.weight_lines(context)
     assert both == alone.replace("on code", "on general and code")
+    (several,) = averaged_laws.left_out_lines({"code": {"transfer-open-saturating": 0.5, "dcpt": 0.5}}, tested)
+    only = "transfer-open counts only beyond 3 times the fitted tokens"
+    assert several == f"transfer-open-saturating and dcpt answer on code: {only}"
     laws["general"] = two
     monkeypatch.setattr(Context, "points", context.points.assign(N=context.points["N"].iloc[0]))
     assert [*averaged_laws.weight_lines(context.fresh())] == [
