@@ -41,7 +41,7 @@ class Planned:
         """
         if self.context.is_prepared:
             return notes_on_text(self.context, self.runs)
-        lines = refusals(self.refused) or notes_on_text(self.context, self.runs)
+        lines = refusals(self.refused, before_prepare=True) or notes_on_text(self.context, self.runs)
         refused = [f"note: {line}; prepare refuses this" for line in refused_text(self.context.question)]
         return [*refused, *(line.replace("note:", "note, estimated:", 1) for line in lines)]
 
@@ -98,9 +98,9 @@ def refused_by_plan(context: Context) -> list[str]:
     return []
 
 
-def refusals(lines: Sequence[str]) -> list[str]:
+def refusals(lines: Sequence[str], *, before_prepare: bool = False) -> list[str]:
     """The lines of `refused_by_plan` as notes."""
-    return [f"note: {line}; plan refuses this" for line in lines]
+    return [f"note: {line}; {'after prepare, ' * before_prepare}plan refuses this" for line in lines]
 
 
 def notes_on_text(context: Context, runs: Sequence[PlannedRun]) -> list[str]:

@@ -301,16 +301,17 @@ def _of_weights(answer: WeightsRecommendation, context: Context) -> tuple[dict[s
 
 
 def _keeps(outcome: Outcome, answer: Recommendation, domain: str, known: Conclusion) -> Iterator[str]:
-    """Which ratio is written where the recommended one missed the tolerance, and the key that writes the other."""
+    """Which ratio is written where the predicted one missed the tolerance, and the key that writes the other."""
     increase, crossing = outcome.loss_increase, outcome.crossing
     if known.domain_ratio is not None:
-        recommended = (answer.mixture or {})[domain]
-        written = f"written is {percent(known.domain_ratio)} {domain}; these losses are those of {percent(recommended)}"
-        yield Remark(f"{written}; domain_ratio={recommended:g} writes the predicted ratio")
+        predicted = (answer.mixture or {})[domain]
+        written = f"written is {percent(known.domain_ratio)} {domain}; these losses are those of {percent(predicted)}"
+        yield Remark(f"{written}; domain_ratio={predicted:g} writes the predicted ratio")
     elif increase and crossing and outcome.tolerance is not None and increase.value > outcome.tolerance:
-        written = f"written is the recommended ratio, {percent((answer.mixture or {})[domain])} {domain}"
+        written = f"written is the predicted ratio, {percent((answer.mixture or {})[domain])} {domain}"
+        why = "since the runs miss the tolerance by too much to confirm another"
         other = f"domain_ratio={ratio_of_run(crossing.value):g}"
-        yield Remark(f"{written}; {other} writes the ratio that by the runs keeps to the tolerance")
+        yield Remark(f"{written}, {why}; {other} writes the ratio that by the runs keeps to the tolerance")
 
 
 def _given_mixture(context: Context, ratio: float, known: Conclusion) -> tuple[dict[str, float], list[str]]:

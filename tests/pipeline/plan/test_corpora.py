@@ -71,7 +71,7 @@ def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path
     start, end = line.split(" tokens, continual-")
     # Without those to validate.
     assert start == "note, estimated: corpora.sources.domain: 85,376"
-    fewer = "give more text, fewer steps (continual.steps=66), or allow_repeats=true; plan refuses this"
+    fewer = "give more text, fewer steps (continual.steps=66), or allow_repeats=true; after prepare, plan refuses this"
     assert end.endswith(f"would read 153,600, 1.80 epochs; {fewer}")
     shorter = planned_or_estimated(context_of(read_question([*words, "corpora.sources.general.max_bytes=90000"])))
     assert "general some 30 k," in shorter.sizes[0]
@@ -142,7 +142,7 @@ def test_what_is_said_of_text_before_prepare_is_said_after_it(more: list[str], t
     prepared = notes("prepare")
     assert prepared[: len(before)] == before
     after = notes("plan")
-    assert estimated in (after, [f"note: {line}; plan refuses this" for line in after])
+    assert estimated in (after, [f"note: {line}; after prepare, plan refuses this" for line in after])
 
 
 def test_sources_are_read_from_the_folder_and_the_question(tmp_path: Path) -> None:
