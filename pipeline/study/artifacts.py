@@ -6,21 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar, Self, TypeVar
-
-from annotated_types import Interval as Bounds
+from typing import ClassVar, Self, TypeVar
 
 from pipeline.question.messages import MissingError
 from pipeline.question.schema import GoalConfig, TargetConfig
 from pipeline.study.folder import Study, StudyError
+from pipeline.study.quantities import LearningRate, Mixture, Number, Positive, Ratio, Steps
 from training.durable import FileError, read_record, write_whole
-
-Number = Annotated[float, Bounds(gt=-1e300, lt=1e300)]
-"""A finite number."""
-Ratio = Annotated[float, Bounds(ge=0, le=1)]
-"""A ratio of training tokens."""
-Steps = Annotated[int, Bounds(ge=1, le=10**9)]
-"""Length of a run."""
 
 
 @dataclass(frozen=True)
@@ -155,9 +147,9 @@ class RecommendedRun:
     """The run that a recommendation is for."""
 
     model: str
-    N: Number
+    N: Positive
     """Its non-embedding parameters, billions."""
-    D: Number
+    D: Positive
     """Tokens of the continual phase, billions."""
     steps: Steps
 
@@ -231,10 +223,10 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     weights: dict[str, dict[str, Ratio]]
     """Corpus -> law -> weight in the average at `mixture`; empty where one law answers alone."""
     target: RecommendedRun
-    loss_before: dict[str, Number]
+    loss_before: dict[str, Positive]
     """Corpus -> loss before CPT, nats per token."""
-    mixture: dict[str, Ratio] | None
-    """Corpus -> ratio of the training tokens; None: no mixture meets the goal."""
+    mixture: Mixture | None
+    """None: no mixture meets the goal."""
     low: Ratio | None
     high: Ratio | None
     """90% interval of the domain ratio; the ratio itself where the question gives it."""
@@ -250,7 +242,7 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     held_out: list[HeldOutError]
     answers: dict[str, LawAnswer]
     """Law -> what it recommends alone."""
-    peak_learning_rate: Number | None = None
+    peak_learning_rate: LearningRate | None = None
     """That of the run it is for; None: that of the question."""
     fit_points: dict[str, dict[str, int]] = field(default_factory=dict)
     """Corpus -> law -> number of points that it was fitted to."""
@@ -271,8 +263,7 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     def is_of(self, corpora: Sequence[str]) -> bool:
         """Whether it has the losses of these corpora, of which the last is the domain."""
         losses = [self.loss_before, *([] if self.mixture is None else [self.predicted])]
-        known = all({*corpora} <= {*each} for each in losses)
-        return known and (self.mixture is None or corpora[-1] in self.mixture)
+        return all({*corpora} <= {*each} for each in losses) and (self.mixture is None or corpora[-1] in self.mixture)
 
     @property
     def missed(self) -> str:
@@ -294,11 +285,11 @@ class MeasuredPlace:
     """Confirmation runs that differ in their seed alone, and the prediction of a law, on one corpus."""
 
     model: str
-    N: Number
+    N: Positive
     """Non-embedding parameters, billions."""
     steps: Steps
     domain_ratio: Ratio
-    measured: Number
+    measured: Positive
     """Mean over the seeds."""
     sd: Number | None
     """Standard deviation over the seeds; None: one seed."""
@@ -313,12 +304,12 @@ class ConfirmationRow(MeasuredPlace):
     """What the runs at a place measured on a corpus, beside the prediction of a law."""
 
     run: str
-    D: Number
+    D: Positive
     """Tokens, billions."""
     corpus: str
     law: str
     recommended: bool
-    before: Number
+    before: Positive
     """Loss before CPT, nats per token."""
     seeds: list[Number]
     perplexity: Number

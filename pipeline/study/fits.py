@@ -129,7 +129,10 @@ def unfitted_laws(study: Study) -> set[str]:
 def _of_last_fit(study: Study) -> list[str]:
     """Digest of its points, and the laws that it left out; of a damaged file they are others than those of now."""
     path = study.folder / study.fitted(POINTS)
-    return read_file(path).decode(errors="replace").split() if path.exists() else []
+    try:
+        return read_file(path).decode(errors="replace").split() if path.exists() else []
+    except FileError:
+        return []
 
 
 def fits_digest(study: Study) -> str:

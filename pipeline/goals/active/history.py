@@ -8,9 +8,9 @@ from pathlib import Path
 from fitting.design.design import WIDEST
 from pipeline.question.design import candidate_peaks
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Number, Ratio, Steps
 from pipeline.study.folder import Study, StudyError
 from pipeline.study.number_format import cost_in
+from pipeline.study.quantities import Number, Ratio, Steps
 from training.durable import as_counted_lines, read_counted_lines, record_of, write_whole
 
 SCHEMA = 1

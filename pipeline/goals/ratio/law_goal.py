@@ -275,7 +275,8 @@ class LawGoal(Goal):
             asked = (answer.asked, question.target)
             pairs["target.peak_learning_rate"] = tuple(of.peak_learning_rate for of in asked)
             pairs["target.schedule.pieces"] = tuple(pieces_as_given(of.schedule) for of in asked)
-        factor = (answer.peak_learning_rate or 0.0) / (answer.asked or question.target).peak_learning_rate
+        peak = (answer.asked or question.target).peak_learning_rate
+        factor = (answer.peak_learning_rate or 0.0) / peak if peak else 0.0
         if factor and not any(math.isclose(factor, one) for one in question.design.peaks):
             pairs["design.peaks"] = f"[{factor:g}]", f"[{','.join(f'{one:g}' for one in question.design.peaks)}]"
         other = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

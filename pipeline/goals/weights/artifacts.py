@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.study.artifacts import Artifact, Number, Ratio, Steps
+from pipeline.study.artifacts import Artifact
+from pipeline.study.quantities import Number, Ratio, Steps
 
 
 @dataclass(frozen=True)

@@ -240,9 +240,12 @@ def _target(**keys: Any) -> dict[str, Any]:
 )
 def test_an_answer_to_another_question_is_no_answer(asked: dict[str, Any], line: str, tmp_path: Path) -> None:
     answer = _answer(QUESTION, asked=QUESTION.target, peak_learning_rate=QUESTION.target.peak_learning_rate)
-    known = conclude(Context(dataclasses.replace(QUESTION, **asked), Study(tmp_path)), answer, None)
+    context = Context(dataclasses.replace(QUESTION, **asked), Study(tmp_path))
+    known = conclude(context, answer, None)
     assert not known.is_known
     assert f"out of date: it answers {line}" in known.headline
+    of_no_rate = dataclasses.replace(answer, asked=_target(peak_learning_rate=0.0)["target"])
+    assert "out of date: it answers" in conclude(context, of_no_rate, None).headline
 
 
 def test_an_answer_without_the_losses_of_its_corpora_is_no_answer(tmp_path: Path) -> None:

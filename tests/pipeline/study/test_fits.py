@@ -161,9 +161,14 @@ def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: py
 def test_a_damaged_record_of_the_fitted_points_asks_for_a_fit(changeable) -> None:
     study, question = changeable
     points = read_points(study)
-    (study.folder / study.fitted(POINTS)).write_bytes(b"half \xff")
-    with pytest.raises(StudyError, match="fitted to other points than there are now; run cptlaw fit"):
-        refuse_other_points(study, points_digest(points))
+    file = study.folder / study.fitted(POINTS)
+    file.unlink()
+    for make in (Path.mkdir, lambda path: path.write_bytes(b"half \xff")):
+        make(file)
+        with pytest.raises(StudyError, match="fitted to other points than there are now; run cptlaw fit"):
+            refuse_other_points(study, points_digest(points))
+        if file.is_dir():
+            file.rmdir()
     fit_all(study, dataclasses.replace(question, bootstrap=2), points, schedules(study.read_plan()), str)
     refuse_other_points(study, points_digest(points))
 
