@@ -45,7 +45,7 @@ from pipeline.question.schema import Question
 from pipeline.show.conclusion import conclusion_of
 from pipeline.show.report.pages import write_pages
 from pipeline.show.tables import cost_table
-from pipeline.show.terminal import print_items, shown
+from pipeline.show.terminal import print_items, shown, warning_once
 from pipeline.show.tracking.mirror import track_answer
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect as collect_points
@@ -145,11 +145,11 @@ def train(context: Context, console: Console) -> Exit:
         return launch(context, console)
     if not context.plan:
         print_items(question.rehearsal_changes, console)  # Else plan did.
-    trained: set[str] | None = None
+    trained, log = None, warning_once(console.print)
     while True:
         # Before planning, so that a command that was stopped between the end of a run and this goes on from here.
         context = context.fresh()
-        line = goal.collect_stage(context, console.print)
+        line = goal.collect_stage(context, log)
         runs = planned_now(context)
         print_items(write_plan(context, runs), console)
         names = {run.name for run in runs if run.role != "confirm"}

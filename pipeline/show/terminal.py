@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from pipeline.goals.goal import FitSummary, PlanNotes
+from pipeline.goals.goal import FitSummary, Log, PlanNotes
 from pipeline.goals.ratio.answering_laws import one_ratio
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.plan.validation_noise import windows_line
@@ -61,3 +61,15 @@ def print_items(items: Iterable[Table | str], console: Console) -> None:
     """Print tables, and plain text as it is."""
     for item in items:
         console.print(item, soft_wrap=True if isinstance(item, str) else None)
+
+
+def warning_once(log: Log) -> Log:
+    """A log that drops what it has printed of the warnings of fits, which begin with spaces: each round fits anew."""
+    printed: set[str] = set()
+
+    def print_new(line: str) -> None:
+        if line not in printed:
+            log(line)
+        printed.update([line] if line.startswith("  ") else [])
+
+    return print_new

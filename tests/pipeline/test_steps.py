@@ -219,6 +219,28 @@ def test_confirmation_runs_say_why_they_have_another_seed(whole) -> None:
     )
 
 
+def test_a_warning_of_a_fit_is_printed_in_one_round_alone(confirmed: Context, monkeypatch, capsys) -> None:
+    rounds = iter(["a round", "another", ""])
+
+    def collect_stage(self, context: Context, log) -> str:
+        log("fitting")
+        log("  one size only")
+        return next(rounds)
+
+    monkeypatch.setattr(LawGoal, "collect_stage", collect_stage)
+    monkeypatch.setattr(LawGoal, "is_staged", lambda *_: True)
+    monkeypatch.setattr(steps, "launch", lambda *_: Exit.DONE)
+    monkeypatch.setattr(steps, "_refuse_changed_text", lambda _: None)
+    plans = iter(confirmed.plan)
+    monkeypatch.setattr(steps, "planned_now", lambda _: [next(plans)])
+    monkeypatch.setattr(steps, "write_plan", lambda *_: [])
+    with pytest.raises(StopIteration):
+        steps.train(confirmed, Console())
+    shown = capsys.readouterr().out
+    assert shown.count("fitting\n") > 1
+    assert shown.count("  one size only\n") == 1
+
+
 def test_without_a_precision_the_plan_is_an_estimate(confirmed: Context, capsys: pytest.CaptureFixture[str]) -> None:
     """The text may be prepared by another study."""
     Machine.path(confirmed.study).unlink()
