@@ -203,7 +203,7 @@ def confirmation_table(rows: Sequence[ConfirmationRow]) -> Table:
             *(row.corpus, _place(rows, row), row.law + (" *" if row.recommended else "")),
             *(f"{row.predicted:.4f}", _ends(row)),
             *(f"{row.measured:.4f}{' ' if row.inside else '!'}", f"{row.relative_error:+.2%}"),
-            *([f"{row.sd:.4f}"] if noise else []),
+            *(["n/a" if row.sd is None else f"{row.sd:.4f}"] if noise else []),
             *(f"{row.perplexity:.2f}", "n/a" if row.bits_per_byte is None else f"{row.bits_per_byte:.4f}"),
         ]
         for row in rows

@@ -371,9 +371,10 @@ class Confirmation(Artifact, name="confirmation.json", verb="confirm", per_goal=
 
     def is_of(self, answer: Recommendation, domain: str) -> bool:
         """Whether it compares this answer, and not an earlier one or that to another question."""
-        outcome, place = self.outcome, self.outcome.places[self.outcome.at]
+        outcome, place, mixture = self.outcome, self.outcome.places[self.outcome.at], answer.mixture or {}
+        ends = {row.corpus for row in self.confirmations if row.recommended and row.run == self.confirmations[0].run}
         # A run that was trained elsewhere may be at another ratio.
-        if abs(place.domain_ratio - (answer.mixture or {}).get(domain, -1.0)) >= 5e-4:
+        if abs(place.domain_ratio - mixture.get(domain, -1.0)) >= 5e-4 or not {*mixture} <= ends:
             return False
         if self.answer:
             return self.answer == answer.identity

@@ -277,6 +277,9 @@ def test_a_confirmation_of_another_answer_counts_for_nothing(changes: dict[str, 
     assert not made.is_of(other, "code")
     at = dataclasses.replace(made.outcome, places=[dataclasses.replace(made.outcome.places[0], domain_ratio=0.45)])
     assert not dataclasses.replace(made, outcome=at).is_of(answer, "code")
+    assert not any(
+        dataclasses.replace(made, confirmations=lost).is_of(answer, "code") for lost in ([], rows[:1], rows[1:])
+    )
     # What older versions wrote is judged by its places.
     older = dataclasses.replace(made, answer="")
     assert older.is_of(answer, "code")

@@ -19,10 +19,20 @@ ROW = confirmation_row(
 def test_every_number_of_a_confirmation_has_room(other: dict) -> None:
     console = Console(width=80)
     with console.capture() as shown:
-        console.print(confirmation_table([ROW, dataclasses.replace(ROW, **other, measured=3.5, inside=False)]))
+        one_seed = dataclasses.replace(ROW, **other, measured=3.5, inside=False, seeds=[3.5], sd=None)
+        console.print(confirmation_table([ROW, one_seed]))
     told = shown.get()
     assert "…" not in told
-    for words in ("transfer-anchored *", "3.2724 to 3.4008", "3.3274 ", "3.5000!", "+0.50%", "0.0058", "sd of 3"):
+    for words in (
+        "transfer-anchored *",
+        "3.2724 to 3.4008",
+        "3.3274 ",
+        "3.5000!",
+        "+0.50%",
+        "0.0058",
+        "sd of 3",
+        "n/a",
+    ):
         assert words in told, words
     assert "average: narrower" not in told
     assert f"general at {other.get('model', '0.400')}" in told
