@@ -91,8 +91,7 @@ class Context:
         folder, corpora = data_folder(self.question), self.question.corpora
         if not (self.given_manifest or self.is_prepared):
             names = f"{corpora.general} and {corpora.domain}" if not corpora.domains else corpora.general
-            first = f"missing; {names} are not prepared: give these words to cptlaw prepare"
-            raise CorpusError(f"{folder}/manifest.json: {first} first, or the folder of a study that is planned")
+            raise CorpusError(f"{folder}/manifest.json: missing; {names} are not prepared: {self._prepare} first")
         return self.given_manifest or Manifest.open(folder)
 
     @cached_property
@@ -124,11 +123,13 @@ class Context:
         if self.known_precision is None:
             what = "of one precision" if self.machine else "missing"
             path = f"{self.study.folder}/machine.json"
-            again = f"run cptlaw prepare {self.study.word}"
-            if not (self.study.folder / "study.yaml").exists():
-                again = "give these words to cptlaw prepare"
-            raise StudyError(f"{path}: {what}, and precision=auto; {again} first")
+            raise StudyError(f"{path}: {what}, and precision=auto; {self._prepare} first")
         return self.known_precision
+
+    @property
+    def _prepare(self) -> str:
+        kept = (self.study.folder / "study.yaml").exists()
+        return f"run cptlaw prepare {self.study.word}" if kept else "give these words to cptlaw prepare"
 
     @cached_property
     def plan(self) -> list[PlannedRun]:

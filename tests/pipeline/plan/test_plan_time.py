@@ -184,8 +184,10 @@ def test_prepare_measures_a_configured_precision_alone(tmp_path: Path, measured:
     # It was not chosen: auto has yet to choose.
     question = read_question([*WORDS, "precision=auto"])
     assert Context(question, Study(tmp_path)).known_precision is None
-    with pytest.raises(StudyError, match="and precision=auto; give these words to cptlaw prepare first"):
-        _ = Context(question, Study(tmp_path)).precision
+    for first in ("give these words to cptlaw prepare", f"run cptlaw prepare {tmp_path}"):
+        with pytest.raises(StudyError, match=f"of one precision, and precision=auto; {first} first"):
+            _ = Context(question, Study(tmp_path)).precision
+        (tmp_path / "study.yaml").touch()
     precision, machine = measure(tmp_path, "precision=auto")
     assert (precision, machine and machine.measured) == ("bf16", {"fp32": 10, "bf16": 20})
     # What was chosen stays.
