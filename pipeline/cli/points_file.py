@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow
+import pyarrow.parquet
 
 from fitting import LAWS, Schedule, with_areas
 from fitting.points import mixture_columns
@@ -150,7 +151,9 @@ def _with_nan(column: pd.Series, is_nan: pd.Series) -> pd.Series:
 
 
 def _parquet(path: Path, names: list[str], losses: Collection[str]) -> pd.DataFrame:
-    table = pd.read_parquet(path)
+    whole = pyarrow.parquet.read_table(path)
+    whole.validate(full=True)  # Bytes that are no UTF-8.
+    table = whole.to_pandas()
     # What pandas had as the table's index is a column of the file.
     return table.reset_index([name for name in table.index.names if name is not None and name not in table])
 

@@ -1,5 +1,6 @@
 """cptlaw fit points=FILE: a stranger's table, as a stranger would give it."""
 
+import io
 import json
 import math
 import re
@@ -257,12 +258,20 @@ def test_wrong_columns_are_told_all_at_once(raw: Path, capsys) -> None:
     assert line == "corpus: 'music' is not in the file; allowed: law, a/b"
 
 
+def not_utf8() -> bytes:
+    """A table whose text is no UTF-8."""
+    stream = io.BytesIO()
+    pd.DataFrame({"run": ["é"], "loss": [2.0]}).to_parquet(stream, compression=None)
+    return stream.getvalue().replace("é".encode(), b"\xff\xff")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("gone.csv", None, "does not exist"),
         ("any.xlsx", b"x", "unknown file type; allowed: .csv, .tsv, .parquet, .jsonl"),
         ("any.parquet", b"not parquet", "cannot be read as parquet"),
+        ("odd.parquet", not_utf8(), "Invalid UTF8 sequence"),
         ("half.jsonl", b'{"step": 1}\n{"step": "\\ud800"}', "surrogates not allowed"),
         ("empty.csv", b"", "cannot be read as csv"),
     ],
