@@ -352,7 +352,7 @@ def _damages(fit: Fit) -> Iterator[str]:
     drawn = np.vstack([[*fit.params.values()], *fit.draws])
     for name, low, high in zip(fit.params, drawn.min(axis=0), drawn.max(axis=0), strict=True):
         one = parameters[name]
-        lowest, highest = one.low - 1e-6 * abs(one.low), one.high + 1e-6 * abs(one.high)
+        lowest, highest = (side + sign * (1e-6 * abs(side) + 1e-9) for side, sign in ((one.low, -1), (one.high, 1)))
         if name not in fit.fixed and not lowest <= low <= high <= highest:
             yield f"{name} = {low:.4g} to {high:.4g}, allowed: {one.low:g} to {one.high:g}"
     if len({len(part) > 0 for part in (fit.draws, fit.run_errors, fit.point_errors)}) > 1:
