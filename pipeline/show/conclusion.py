@@ -181,7 +181,9 @@ def _measured_beside(context: Context, answer: Recommendation, confirmation: Con
 def _flat(answer: Recommendation, domain: str) -> str:
     """That the domain loss hardly depends on the ratio, in words; empty: it does, or that is not known."""
     loss = answer.predicted.get(domain)
-    if answer.gain is None or loss is None or not is_flat(answer.gain, loss.loss, loss.low, loss.high):
+    if answer.gain is None or loss is None:
+        return ""
+    if not is_flat(answer.gain, answer.loss_before[domain], loss.loss, loss.low, loss.high):
         return ""
     return f"the loss on {domain} hardly depends on it"
 

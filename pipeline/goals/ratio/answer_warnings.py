@@ -42,8 +42,10 @@ TELLING_RUNS = {
     "another schedule": {"C2", "lambda"},
 }
 """What would identify a parameter, in short -> its names; docs/laws.md has the causes."""
-FLAT = 0.02
-"""Part of the loss; a choice: a loss that differs by more between the ratios is not called flat."""
+FLAT = (0.002, 0.02)
+"""Parts of the loss; a choice: one that differs by more than the second between the ratios is not called flat, and from
+the first on not by more than `FLAT_PART` of what the run changes it by."""
+FLAT_PART = 0.1
 SPIKE = 8.0
 """A log error of so many standard deviations, by their median, is a spike if few runs have one."""
 LEAST_SPIKE = 0.03
@@ -156,12 +158,17 @@ def beyond_ratios_at_peak(context: Context, ratio: float, peak: float) -> str:
     return f"{percent(ratio)} {domain} at a peak of {peak:g} is beyond the points: runs for the fit with it have {own}"
 
 
-def is_flat(gain: float, loss: float, low: float, high: float) -> bool:
+def is_flat(gain: float, before: float, loss: float, low: float, high: float) -> bool:
     """Whether a loss hardly depends on the domain ratio, by its gain over the smallest ratio and its 90% interval.
 
-    Far ahead an interval is wide by errors that the losses at all ratios have in common, which says nothing of a gain.
+    `before`: the loss before the run. Far ahead an interval is wide by errors that the losses at all ratios have in
+    common, and of few short runs by all that is not known: neither says anything of a gain.
+
+    >>> is_flat(0.08, 7.15, 6.92, 6.8, 7.1), is_flat(0.01, 7.15, 6.92, 6.8, 7.1)
+    (False, True)
     """
-    return abs(gain) < min((high - low) / 2, FLAT * loss)
+    least, most = (part * loss for part in FLAT)
+    return abs(gain) < min((high - low) / 2, most, max(least, FLAT_PART * abs(before - loss)))
 
 
 def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gain: float | None) -> Iterator[str]:
@@ -177,7 +184,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
         yield line
     if context.question.general_from:
         yield earlier_line(context.points, context.question, context.plan)
-    if gain is not None and is_flat(gain, *answer.predicted[domain]):
+    if gain is not None and is_flat(gain, answer.target.before[domain], *answer.predicted[domain]):
         least = _least_ratio(laws.fit(domain))
         yield (
             f"the loss on {domain} is flat: {answer.predicted[domain][0] + gain:.4f} at {percent(least)}, "

@@ -399,7 +399,7 @@ def _drop_a_law(study):
 def _drop_the_draws(study):
     (study.folder / "recommendation.json").unlink()
     for path in (study.folder / "fits").glob("*.json"):
-        _edit(study, f"fits/{path.name}", draws=[])
+        _edit(study, f"fits/{path.name}", draws=[], run_errors=[], point_errors=[])
 
 
 def _find_no_mixture(study):
