@@ -9,10 +9,12 @@ import pandas as pd
 
 from fitting.laws import LAWS, UNKNOWN, Law, with_unknown
 
-ABOVE_0 = ("above 0", lambda v: v > 0)
+TINY = 1e-30
+"""What is not above it is no loss, size or number of tokens, and its inverse square may have no value."""
+ABOVE_0 = ("above 0", lambda v: v > TINY)
 ALLOWED = {
-    "N": ("above 0, in billions of parameters", lambda v: v > 0),
-    "D": ("above 0, in billions of tokens", lambda v: v > 0),
+    "N": ("above 0, in billions of parameters", lambda v: v > TINY),
+    "D": ("above 0, in billions of tokens", lambda v: v > TINY),
     **dict.fromkeys(("loss", "loss_before", "s1_pretrain", "k1", "k2", "k3", "x"), ABOVE_0),
     **dict.fromkeys(("r", "rho", "r_first"), ("in [0, 1]", lambda v: (v >= 0) & (v <= 1))),
     **dict.fromkeys(("s1", "s1_first", "s1_root"), ("0 or more", lambda v: v >= 0)),

@@ -32,6 +32,7 @@ BAD = {
     r"r = 1.5 \(row 3\) is not allowed": set_first("r", 1.5),
     r"loss = -1 \(row 3\) is not allowed": set_first("loss", -1.0),
     r"N = 0 \(row 3\) is not allowed: N must be above 0, in billions": set_first("N", 0.0),
+    r"loss = 3e-317 \(row 3\) is not allowed: loss must be above 0": set_first("loss", 3e-317),
     "8 points are too few: dcpt has 9": lambda p: p.iloc[:8],
     "0 points are too few": lambda p: p.iloc[:0],
     "one ratio only .r = 0.5.*fit chinchilla": lambda p: p[p["r"] == 0.5],
