@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 
 from pipeline.goals.active.history import awaits_round, read_rounds
+from pipeline.goals.active.outlook import begins_again
 from pipeline.goals.ratio.confirm import import_remedy
 from pipeline.goals.registry import goal_of
 from pipeline.plan.runs import by_domain
@@ -96,7 +97,7 @@ def open_runs(context: Context) -> list[PlannedRun]:
 
 def has_trained(context: Context) -> bool:
     """Whether no planned run for the fit is left to train, and no round of runs left to choose by what is measured."""
-    if is_active(context.question) and awaits_round(context.study):
+    if is_active(context.question) and (awaits_round(context.study) or begins_again(context)):
         return False
     return bool(context.plan) and all(run.role == "confirm" for run in open_runs(context))
 

@@ -80,10 +80,11 @@ def prepare(context: Context, console: Console) -> Exit:
             return code
         prepare_corpora(question, console.print, console)
         context = context.fresh()
-        # Of text that was there before, too: the runs may be longer by now.
-        print_items(refusals(refused_by_plan(context)) or notes_on_text(context, ()), console)
         if machine := measured_machine(context, console.print):
             machine.write(study)
+            context = context.fresh()
+        # Of text that was there before, too: the runs may be longer by now. A cost may be in measured times.
+        print_items(refusals(refused_by_plan(context)) or notes_on_text(context, ()), console)
     return Exit.DONE
 
 

@@ -229,6 +229,12 @@ def test_prepare_says_what_plan_refuses(words: list[str], tmp_path: Path, capsys
         out = capsys.readouterr().out
         assert re.search(r"note: .*domain: .* target\.steps=20000 at domain ratios up to \d", out)
         assert "note: corpora.sources.general: its loss is measured on 8 windows of 16 tokens; on other text" in out
+    # Prepare measures what such a budget needs.
+    hours = [*mine, "name=hours", "pretrain.steps=30", "design=active"]
+    assert run(["prepare", *hours, "design.budget=1", "design.budget_unit=device-hours"]) == 0
+    out = capsys.readouterr().out
+    assert "measuring the speed of " in out
+    assert "plan refuses this" not in out
 
 
 @pytest.fixture

@@ -87,6 +87,11 @@ class DesignRound:
         """Whether it chose runs to train."""
         return bool(self.chosen) and self.reason != CONFIRMATION
 
+    @property
+    def remedy(self) -> str:
+        """What lets train go on after a budget that is spent, as the end of a line."""
+        return "; a larger design.budget lets cptlaw train go on" if self.stop == BUDGET else ""
+
     def line(self) -> str:
         """The cost so far, what is known, the next runs, and what they should bring, in a line."""
         known = "nothing measured yet"
@@ -107,7 +112,7 @@ class DesignRound:
         cost = f"{cost_in(self.unit, self.spent)}{limit} {self.unit} so far{speed}"
         if self.stop:
             rounds = self.round - 1
-            return f"after {rounds} round{'s' * (rounds != 1)}: {cost}; {known}; {self.stop}"
+            return f"after {rounds} round{'s' * (rounds != 1)}: {cost}; {known}; {self.stop}{self.remedy}"
         return f"round {self.round}: {cost}; {known}; next: {self.next_runs()}{self._why()}"
 
     def _why(self) -> str:

@@ -1,5 +1,6 @@
 """Which runs an active design may choose yet, and what it costs at most."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 from pipeline.goals.active.candidates import (
@@ -14,11 +15,11 @@ from pipeline.goals.active.candidates import (
     pretraining_runs,
     unit,
 )
-from pipeline.goals.active.rounds import chosen_runs, has_ended, most_runs
+from pipeline.goals.active.rounds import chosen_runs, design_runs, has_ended, most_runs
 from pipeline.question.design import budget_key
 from pipeline.question.messages import ConfigError
 from pipeline.study.context import Context
-from pipeline.study.folder import PlannedRun
+from pipeline.study.folder import PlannedRun, StudyError
 from pipeline.study.number_format import at_least, cost_in
 
 
@@ -37,7 +38,8 @@ def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     side = f", of up to {question.design.batch or question.launcher.at_once} runs side by side (design.batch)"
     begun = so_far if count else f"first round{side * question.launcher.elsewhere}"
     if chosen.rounds and has_ended(context, chosen.rounds[-1]):
-        return [f"{begun}; no more follow: {chosen.rounds[-1].stop} (design.tolerance={question.design.tolerance:g})"]
+        last = chosen.rounds[-1]
+        return [f"{begun}; no more follow: {last.stop} (design.tolerance={question.design.tolerance:g}){last.remedy}"]
     limit = f"{cost_in(unit_, context.once(budget))} {unit_}"
     if not later_runs(context, runs):
         why = f"what is left of {limit} is enough for no other run"
@@ -97,6 +99,15 @@ def later_runs(context: Context, runs: Sequence[PlannedRun]) -> list[CandidateRu
         for one in context.once(_candidates)
         if one.run.spec.hash not in known and cost_of(context, one.run, begun) <= left
     ]
+
+
+def begins_again(context: Context) -> bool:
+    """Whether the choosing had stopped, and may choose more runs for the question as it is now."""
+    # What is wrong with the files or the question says the step that reads them.
+    with contextlib.suppress(StudyError, ConfigError):
+        rounds = chosen_runs(context).rounds
+        return bool(rounds and rounds[-1].stop and later_runs(context, design_runs(context)))
+    return False
 
 
 def costliest_round(context: Context) -> list[PlannedRun]:

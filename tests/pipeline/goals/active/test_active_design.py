@@ -229,6 +229,9 @@ def test_between_two_rounds_train_is_next(copied: tuple[Context, Study]) -> None
 
 
 def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
+    within = {"tolerance": 0.003, "budget": 1.0001 * chosen_runs(copied[0]).spent}
+    settings = [copied[0], asking(copied[0], **within), asking(copied[0], tolerance=0.003)]
+    assert [step_after("status", setting) == "train" for setting in settings] == [False, False, True]
     added = next_round(asking(copied[0], tolerance=0.003))
     assert added.chosen
     # The round that reached the tolerance had no runs.
@@ -258,6 +261,7 @@ def test_the_budget_is_at_least_that_of_the_runs_that_are_there(copied: tuple[Co
     assert line.endswith(f"no more follow: the runs so far cost more than {spent:.2g} FLOPs (design.budget)")
     after = dataclasses.replace(more, more=False, spent=chosen_runs(within).spent, chosen=[], stop=BUDGET)
     assert "of at most" not in after.line()
+    assert after.line().endswith("; budget spent; a larger design.budget lets cptlaw train go on")
     (cost,) = (line for line in asked_lines(within, runs) if line.startswith("the runs for the fit cost at most "))
     times = chosen_runs(within).spent / own_cost(within, asked_run(within))
     assert f"at most {times:.3g} times that run" in cost
