@@ -111,7 +111,7 @@ def run_words(
         about = f"{question.name}: {question.marked('the same steps in small, whose numbers say nothing')}"
         console.print(about, highlight=False, markup=False, soft_wrap=True)
     # Tables are of several goals.
-    print_items((f"note: {line}" for line in unread_keys(question, words) if verb != "tables"), console)
+    print_items((f"note: {line}" for line in unread_keys(question, verb, words) if verb != "tables"), console)
     code = Exit.DONE if verb == "status" and print_json else carry_out(verb, question, console)
     # Not before: a command that was refused leaves the question as it was.
     if verb in _KEEPING and (kept := keep_overrides(Path(question.studies) / question.name, words)):

@@ -1,5 +1,6 @@
 """The goals by the name that goal.kind has, and questions read with the checks of their goal."""
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -32,9 +33,19 @@ def goal_problems(question: Question) -> Iterator[str]:
     return goal_of(question).problems(question) if question.goal.kind in GOALS else iter(())
 
 
-def unread_keys(question: Question, overrides: Iterable[str]) -> Iterator[str]:
-    """A line for each key of the goal among the overrides that only a goal of another kind reads."""
-    for name in (word.split("=")[0].removeprefix("goal.") for word in overrides if word.startswith("goal.")):
+OF_RUNS = re.compile(r"(pretrain|mixture|ladder|sequence_length|corpora\.sources)\b")
+"""How a key of the runs for the fit begins, which only the verbs of the way to them read."""
+
+
+def unread_keys(question: Question, verb: str, overrides: Iterable[str]) -> Iterator[str]:
+    """A line for each key among a verb's overrides that it does not read, or only with a goal of another kind."""
+    words = [*overrides]
+    keys = [word.split("=")[0] for word in words if "=" in word]
+    # Without a folder the words are those of the question.
+    if verb in ("fit", "recommend", "confirm") and len(keys) < len(words):
+        for key in filter(OF_RUNS.match, keys):
+            yield f"{key}: of the runs for the fit, which {verb} leaves as they are; cptlaw plan and train change them"
+    for name in (key.removeprefix("goal.") for key in keys if key.startswith("goal.")):
         others = [kind for kind, goal in GOALS.items() if name in goal.keys]
         if name != "tolerance" and others and question.goal.kind not in others:
             yield f"goal.{name}: not read with goal.kind={question.goal.kind}; goal={others[0]} reads it"

@@ -173,10 +173,12 @@ def test_runs_at_one_ratio_answer_for_no_other(tolerance: float, tmp_path: Path,
     imported(study, *logs, given=["domain_ratio=0.3", "law=transfer-open", f"goal.tolerance={tolerance}"])
     assert run(["fit", str(study.folder), "bootstrap=2"]) == 0
     capsys.readouterr()
-    assert run(["recommend", str(study.folder), "goal.domain_ratio=0.5"]) == (0 if tolerance > 0 else 1)
+    other = ["goal.domain_ratio=0.5", "pretrain.steps=9"]
+    assert run(["recommend", str(study.folder), *other]) == (0 if tolerance > 0 else 1)
     line = "all runs for the fit are at one domain ratio, 30%: what the ratio does to the losses is not known"
     printed = capsys.readouterr().out
     assert "note: goal.domain_ratio: not read with goal.kind=trade-off; goal=compute reads it\n" in printed
+    assert "note: pretrain.steps: of the runs for the fit, which recommend leaves as they are" in printed
     assert f"The domain ratio is not known yet: {line}.\n" in printed
     assert "What would tell: runs at other domain ratios, brought by cptlaw import.\n" in printed
     assert not re.search(
