@@ -79,11 +79,12 @@ def read_question(overrides: Sequence[str], goal_problems: Check = _none) -> Que
     words, lines = hydra_words(overrides)
     try:
         composed = _composed(words)
+        in_small = composed.rehearsal
     except REFUSED as error:
         lines += _override_problems(words, error)
     if lines:
         raise ConfigError(lines)
-    if not composed.rehearsal:
+    if not in_small:
         return checked(composed, goal_problems)
     texts = give_texts(composed)
     return _checked(rehearsed(_question(named(composed)), texts), goal_problems)

@@ -125,6 +125,7 @@ OF_A_STUDY = {
     "parallel.replicas=0": ["parallel.replicas: 0; allowed: 1 to 100,000"],
     "continual.checkpoints.steps=[9999]": ["continual.checkpoints.steps: 9999 is not in the run"],
     "continual.schedule.pieces=[{shape: constant, start: 1.0, steps: 400}]": ["continual.schedule"],
+    "++rehearsal=${no.such}": ["rehearsal: Interpolation key 'no.such' not found"],
     "mixture.domain_ratio.x=3": ["mixture.domain_ratio.x=3: no such element; an element of a list is KEY.0"],
     "design.ratios.77=0.3": ["design.ratios.77=0.3: no such element; an element of a list is KEY.0"],
     "continual.evaluation.every=1e30": ["is not a spacing; allowed: 1 to 10,000,000 steps"],
