@@ -130,7 +130,8 @@ def run_words(
 
 def _refuse_too_early(verb: str, words: Sequence[str], context: Context) -> None:
     """Raise StudyError, with the command of the first step, where a verb is asked of a question before that step."""
-    asks = verb == "train" or (verb != "tables" and VERBS[verb].on_study and any(map(selects_file, words)))
+    skips = verb == "tables" or (verb == "refine" and not context.question.goal_kind.design_question)
+    asks = verb == "train" or (not skips and VERBS[verb].on_study and any(map(selects_file, words)))
     what = context.unprepared or ("" if verb == "train" else "not planned yet")
     if asks and what and not (context.study.plan_file.exists() or context.question.dry_run):
         first = ["cptlaw", "prepare" if context.unprepared else "plan", *words]
