@@ -119,7 +119,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         mixture, others = f"{percent(keeps)} {domain}", [f"{percent(1 - keeps)} {context.question.corpora.general}"]
     headline = f"train {answer.target.model} on {' and '.join([mixture, *others])}"
     if flat := _flat(answer, domain):
-        headline = f"any ratio up to {mixture} will do: {flat}"
+        headline = f"any ratio from {percent(answer.gain_from or 0.0)} to {mixture} will do: {flat}"
     elif found is None:
         outside = " outside the fit" if _READ in beside else ""
         headline += f" by prediction; no run{outside} has confirmed it yet{beside}"
@@ -181,7 +181,7 @@ def _measured_beside(context: Context, answer: Recommendation, confirmation: Con
 def _flat(answer: Recommendation, domain: str) -> str:
     """That the domain loss hardly depends on the ratio, in words; empty: it does, or that is not known."""
     loss = answer.predicted.get(domain)
-    if answer.gain is None or loss is None:
+    if answer.gain is None or answer.gain_from is None or loss is None:
         return ""
     if not is_flat(answer.gain, answer.loss_before[domain], loss.loss, loss.low, loss.high):
         return ""

@@ -250,6 +250,8 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     """One for each of goal.change_at."""
     gain: Number | None = None
     """Domain loss at the smallest fitted domain ratio less that at the answer, nats per token; None: not known."""
+    gain_from: Ratio | None = None
+    """That smallest ratio; None: not known."""
     facts: dict[str, Fact] = field(default_factory=dict)
     """goal=balance: turning_length, in steps, critical_loss_potential or critical_ratio, and best_steps and
     best_loss_potential of goal.find."""

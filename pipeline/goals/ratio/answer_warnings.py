@@ -77,7 +77,7 @@ def by_weight(warnings: Iterable[str]) -> list[str]:
 def domain_gain(laws: AnsweringLaws, answer: Solution) -> float | None:
     """Domain loss at the smallest fitted domain ratio less that at the answer; of goal=trade-off."""
     _, domain = laws.corpora
-    least = _least_ratio(laws.fit(domain))
+    least = least_ratio(laws.fit(domain))
     if laws.question.goal.kind != "trade-off" or not answer.predicted or least >= (answer.domain_ratio or 0.0):
         return None
     if ONE_RATIO in beyond_ratios(laws, answer.domain_ratio):
@@ -85,7 +85,7 @@ def domain_gain(laws: AnsweringLaws, answer: Solution) -> float | None:
     return laws.loss(answer.target, domain, least)[0] - answer.predicted[domain][0]
 
 
-def _least_ratio(fit: Fit | LawAverage) -> float:
+def least_ratio(fit: Fit | LawAverage) -> float:
     """The smallest domain ratio that every law of a fit has seen."""
     alone = fit.fits.values() if isinstance(fit, LawAverage) else [fit]
     return max(one.ranges.get("r", (1.0, 1.0))[0] for one in alone)
@@ -185,7 +185,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     if context.question.general_from:
         yield earlier_line(context.points, context.question, context.plan)
     if gain is not None and is_flat(gain, answer.target.before[domain], *answer.predicted[domain]):
-        least = _least_ratio(laws.fit(domain))
+        least = least_ratio(laws.fit(domain))
         yield (
             f"the loss on {domain} is flat: {answer.predicted[domain][0] + gain:.4f} at {percent(least)}, "
             f"{answer.predicted[domain][0]:.4f} at {percent(answer.domain_ratio or 0.0)}, less apart than its interval"

@@ -14,7 +14,7 @@ from fitting import Estimate, PointsError
 from pipeline.goals.active.outlook import budget_lines, later_runs, plan_lines, refuse_budget
 from pipeline.goals.active.rounds import add_confirmation_runs, design_runs, is_answered, most_telling, next_round
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
-from pipeline.goals.ratio.answer_warnings import answer_warnings, beyond_runs, by_weight, domain_gain
+from pipeline.goals.ratio.answer_warnings import answer_warnings, beyond_runs, by_weight, domain_gain, least_ratio
 from pipeline.goals.ratio.answering_laws import (
     CHANGE_LAW,
     AnsweringLaws,
@@ -222,6 +222,7 @@ class LawGoal(Goal):
             },
             changes=changes,
             gain=gain,
+            gain_from=None if gain is None else least_ratio(at_answer.fit(domain)),
             facts={name: Fact(*(side if math.isfinite(side) else None for side in of)) for name, of in facts.items()},
             points=context.points_digest,
             fits=context.fits_digest,

@@ -32,7 +32,8 @@ FAR = {"predicted": 2.3457, "low": 2.3, "high": 2.4, "inside": False, "relative_
 NARROW = {"low": 2.05, "high": 2.06, "predicted": 2.055}
 WIDE = {"predicted": {"general": PredictedLoss(2.06, 1.9, 2.2), "code": PredictedLoss(3.0, 2.9, 3.1)}}
 BELOW = {"predicted": WIDE["predicted"] | {"general": PredictedLoss(1.9, 1.7, 2.05)}}
-FAR_AHEAD = {"gain": 0.1, "predicted": BELOW["predicted"] | {"code": PredictedLoss(3.0, 2.5, 3.5)}}
+HARDLY = "the loss on code hardly depends on it"
+FAR_AHEAD = {"gain": 0.1, "gain_from": 0.1, "predicted": BELOW["predicted"] | {"code": PredictedLoss(3.0, 2.5, 3.5)}}
 ALL = WIDE | {"mixture": {"general": 0.0, "code": 1.0}, "low": 0.9, "high": 1.0}
 SEEDS = {0.5: [2.058, 2.062], 0.3: [2.0, 2.001]}
 BESIDE = {"warnings": [f"the loss on general {MISSED_RUN}: a run of the fit at 60%"]}
@@ -105,7 +106,9 @@ def _conclusion(
         (MET, {"domain": FAR}, "50% code is not confirmed: the predicted loss on code is 21.8% too low", "not con"),
         ({0.5: [2.2, 2.201], 0.3: [2.1, 2.1]}, {}, "50% code is too much: the loss", "not confirmed"),
         ({0.5: [2.01, 2.011], 0.7: [2.03, 2.031]}, {}, "50% code is too little: the loss", "not confirmed"),
-        (None, {"gain": 0.001}, "any ratio up to 50% code will do: the loss on code hardly depends on it", "not yet"),
+        (None, {"gain": 0.001, "gain_from": 0.1}, f"any ratio from 10% to 50% code will do: {HARDLY}", "not yet"),
+        # Below the smallest fitted ratio no run has said so.
+        (None, {"gain": 0.001}, f"{TRAIN} by prediction; no run has confirmed it yet", "not yet"),
         # Far ahead all ratios have errors in common that are wider than what lies between them.
         (None, FAR_AHEAD, f"{TRAIN} by prediction; no run has confirmed it yet", "not yet"),
         (None, {"mixture": None, "low": None, "high": None}, "no mixture keeps qwen2-0.7m within", "not yet"),

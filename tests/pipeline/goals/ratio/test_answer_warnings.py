@@ -60,6 +60,8 @@ def test_the_run_with_a_spike_and_a_flat_loss_are_named(changeable) -> None:
     assert sum("a spike?" in line for line in answer.warnings) == 1
     assert any(line.startswith(f"the loss on {HOSTILE_CORPUS} is flat: ") for line in answer.warnings)
     assert abs(answer.gain or 1.0) < 0.1
+    # Its laws read no run without the domain.
+    assert answer.gain_from == min(filter(None, (run.ratio_of(HOSTILE_CORPUS) for run in runs)))
 
 
 def test_laws_that_miss_held_out_losses_by_more_than_their_mean_are_named(whole, monkeypatch, capsys) -> None:
