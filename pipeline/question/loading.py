@@ -301,13 +301,13 @@ def _word_problems(word: str, error: Exception) -> list[str]:
     named = value if isinstance(value, list) else [value] * (value is not None)
     if key == "law" and (lines := [*law_problems(named)]):
         return lines
-    if selects_file(word) and (text := value if isinstance(value, str) else word.partition("=")[2]) not in (
-        known := groups().get(key, [])
-    ):
+    text, known = value if isinstance(value, str) else word.partition("=")[2], groups().get(key, [])
+    of_phase = key in ("schedule", "evaluation") and not override.package
+    if (of_phase or selects_file(word)) and text not in known:
         return [unknown_choice(key, text, known)]
     if override.package and type_of(override.package) is None:
         return [f"{override.package}: no such key{suggested_key(override.package)}"]
-    if key in ("schedule", "evaluation") and not override.package:
+    if of_phase:
         phase = "target" if key == "schedule" else "continual"
         another = f"or another phase in place of {phase}"
         return [f"{word}: of which phase? Give {key}@{phase}.{key}={text}, {another}"]

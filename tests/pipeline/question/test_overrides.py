@@ -154,6 +154,8 @@ ODD = {
     "mixture=???": "mixture: '???' does not exist; allowed: chosen, ",
     "design=${seed}": "design: '${seed}' does not exist; allowed: active, ",
     "schedule=wsd": "schedule=wsd: of which phase? Give schedule@target.schedule=wsd, or another phase in place of",
+    "+schedule={null: a}": "schedule: '{null: a}' does not exist; allowed: constant, ",
+    "+schedule=wsd": "+schedule=wsd: of which phase? Give schedule@target.schedule=wsd, or another phase in place of",
     "pretrain.phases.0.share=1": (
         "pretrain.phases.0.share: the list has no such element; give the whole list, pretrain.phases=[...]"
     ),
