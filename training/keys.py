@@ -74,7 +74,7 @@ Ratio = Annotated[float, Allowed("0 to 1", at_least=0, at_most=1)]
 PositiveRatio = Annotated[float, up_to(1)]
 RatioBelowOne = Annotated[float, Allowed("0 or more, below 1", at_least=0, below=1)]
 OpenRatio = Annotated[float, Allowed("above 0, below 1", above=0, below=1)]
-LearningRate = Annotated[float, between(0, 10)]
+LearningRate = Annotated[float, up_to(10)]
 NAME = Allowed("letters, digits, '_', '.' and '-', not first", pattern=r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 Name = Annotated[str, NAME]
 RopeTheta = Annotated[float, between(1, 10**12)]

@@ -150,7 +150,7 @@ def _make_runs_short(config: Any) -> Iterator[str]:
     owners = (*phases, *filter(None, changed))
     longest = max(*(owner.get("steps") or 0 for owner in owners), *([config.weights.target] if many else []))
     factor = min(1.0, LONGEST / longest)
-    peak = max(1.0, PEAK / max(owner.get("peak_learning_rate") or 0.0 for owner in owners))
+    peak = max(1.0, PEAK / max(owner.get("peak_learning_rate") or PEAK for owner in owners))
     for owner in owners:
         if owner.get("peak_learning_rate"):
             owner.peak_learning_rate = float(f"{owner.peak_learning_rate * peak:.6g}")

@@ -65,6 +65,10 @@ def test_a_rehearsal_keeps_what_is_asked_and_says_what_it_changed() -> None:
     assert f"processes: launcher.slurm.gpus=h100:1 in place of h100:8; {one}" in jobs.rehearsal_changes
     own = read_question(["experiment=own", "rehearsal=true", "target.peak_learning_rate=0.01"])
     assert not any("as high" in line for line in own.rehearsal_changes)
+    rates = [f"{phase}.peak_learning_rate" for phase in ("pretrain", "target", "continual")]
+    with pytest.raises(ConfigError) as error:
+        read_question(["experiment=own", "rehearsal=true", *(f"{key}=0" for key in rates)])
+    assert {*error.value.lines} >= {f"{key}: 0.0; allowed: above 0, up to 10" for key in rates[:2]}
 
 
 def test_a_cluster_gives_a_rehearsal_one_device_a_run() -> None:
