@@ -14,9 +14,6 @@ from training.schedule import Piece, learning_rates, piece_lengths
 LONGEST = 20.0
 """How many times the domain's tokens a run may have, unless goal.most_tokens is given."""
 
-_LEAST_FLOPS = 1e8
-"""Below what the shortest run costs; a smaller budget is meant in another unit."""
-
 
 def candidate_steps(question: Question) -> list[int]:
     """Lengths that runs may be chosen of, distinct, in increasing order.
@@ -148,9 +145,6 @@ def design_problems(question: Question) -> Iterator[str]:
         yield "design.peaks: empty; allowed: multiples of target.peak_learning_rate, like [0.5,1,2]"
     if not is_active(question):
         return
-    if design.budget_unit == "auto" and design.budget is not None and 0 < design.budget < _LEAST_FLOPS:
-        other = f"{_LEAST_FLOPS:g} or more, or another unit: design.budget_unit=device-hours, or tokens"
-        yield f"design.budget: {design.budget:g} FLOPs by design.budget_unit=auto; allowed: {other}"
     if 1 <= question.target.steps <= MOST_STEPS and all(0 < part <= 1 for part in candidate_lengths(question)):
         yield from _length_problems(question)
     if question.goal.kind in GOAL_KINDS and not question.goal_kind.design_question:

@@ -329,6 +329,13 @@ def unit(context: Context) -> str:
     return "device-hours" if design.budget is None and _is_measured(context) else "FLOPs"
 
 
+def given_budget(context: Context) -> str:
+    """The limit of the sum of costs with its unit, as a line that refuses it begins."""
+    by_auto = " (by design.budget_unit=auto; or give device-hours or tokens)"
+    given = f"design.budget: {context.once(budget):g} {context.once(unit)}"
+    return given + by_auto * (context.question.design.budget_unit == "auto")
+
+
 def own_cost(context: Context, run: PlannedRun) -> float:
     """Cost of the steps of a run alone, in `unit`. Raises ConfigError: device-hours, and a speed is not measured."""
     match context.once(unit):

@@ -10,6 +10,7 @@ from pipeline.goals.active.candidates import (
     candidate_runs,
     cost_of,
     first_runs,
+    given_budget,
     own_cost,
     pretrained,
     pretraining_runs,
@@ -57,7 +58,7 @@ def refuse_budget(context: Context) -> None:
     spent = sum(run.cost for one in rounds if one.trains and not one.more for run in one.chosen)
     if limit is not None and limit < spent * (1 - 1e-9):
         allowed = f"{at_least(spent)} or more, the cost of the runs chosen so far, or null"
-        raise ConfigError([f"design.budget: {limit:g} {context.once(unit)}; allowed: {allowed}"])
+        raise ConfigError([f"{given_budget(context)}; allowed: {allowed}"])
 
 
 def budget_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:

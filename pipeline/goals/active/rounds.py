@@ -24,6 +24,7 @@ from pipeline.goals.active.candidates import (
     cost_of,
     deciding_laws,
     first_runs,
+    given_budget,
     is_near,
     least_cost,
     losses_before,
@@ -137,7 +138,7 @@ def _too_small(context: Context) -> str:
         allowed = f"{at_least(question.large.budget * least / limit)} or more, the part that {which} costs"
         given = f"{question.large.budget:g} of the run asked about"
         return f"{key}: {given}; allowed: {allowed}, or shorter runs in large.lengths"
-    return f"{key}: {limit:g} {context.once(unit)}; allowed: {at_least(least)} or more, the cost of {which}, or null"
+    return f"{given_budget(context)}; allowed: {at_least(least)} or more, the cost of {which}, or null"
 
 
 def _least_for_tokens(context: Context) -> float:

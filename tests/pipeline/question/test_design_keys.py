@@ -9,8 +9,6 @@ from pipeline.question.messages import ConfigError
 BAD_KEYS = {
     ("design.batch=0",): "design.batch: 0; allowed: 1 to 1,000",
     ("design.budget=0",): "design.budget: 0.0; allowed: above 0, up to 1e+30, in design.budget_unit: FLOPs like 1e18",
-    ("design.budget=0.1", "design.budget_unit=auto"): "design.budget: 0.1 FLOPs by design.budget_unit=auto; allowed: "
-    "1e+08 or more, or another unit: design.budget_unit=device-hours, or tokens",
     ("design.tolerance=1",): "design.tolerance: 1.0; allowed: above 0, below 1",
     ("design.kind=random",): "design.kind: 'random'; allowed: auto, grid, active",
     ("design.ratios=[0.1,1.1]",): "design.ratios: 1.1; allowed: 0 to 1",

@@ -250,7 +250,7 @@ def test_the_budget_is_at_least_that_of_the_runs_that_are_there(copied: tuple[Co
     setting, _ = copied
     spent = chosen_runs(setting).spent
     allowed = rf"{at_least(spent)} or more, the cost of the runs chosen so far, or null".replace("+", r"\+")
-    with pytest.raises(ConfigError, match=rf"design.budget: 1e\+09 FLOPs; allowed: {allowed}"):
+    with pytest.raises(ConfigError, match=rf"design.budget: 1e\+09 FLOPs \(by design.*\); allowed: {allowed}"):
         plan_lines(asking(setting, budget=1e9), design_runs(setting))
     # What cptlaw refine chooses counts in no budget, and in what all costs.
     within = asking(setting, budget=1.0001 * spent)

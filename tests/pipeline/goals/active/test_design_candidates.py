@@ -209,8 +209,13 @@ def test_text_too_short_leaves_runs_out(tmp_path: Path) -> None:
 
 
 def test_the_budget_is_never_exceeded(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"design.budget: 1e\+09 FLOPs; allowed: 3.14e\+12 or more, the cost"):
-        first_round(setting_of(tmp_path, "design.budget=1e9"))
+    # The least one is named at once, whatever unit a number so small was meant in.
+    given = r"FLOPs \(by design.budget_unit=auto; or give device-hours or tokens\)"
+    for word, number in {"0.1": "0.1", "1e9": r"1e\+09"}.items():
+        with pytest.raises(
+            ConfigError, match=rf"design.budget: {number} {given}; allowed: 3.14e\+12 or more, the cost"
+        ):
+            first_round(setting_of(tmp_path, f"design.budget={word}"))
     assert first_round(setting_of(tmp_path, "design.budget=3.14e12")).chosen
     setting = setting_of(tmp_path, "design.tolerance=0.001", "design.budget=6e12")
     rounds = all_rounds(setting)
