@@ -1,6 +1,7 @@
 """`cptlaw VERB --help` of a verb that takes the keys of a question: a screen of keys, some of them, or all."""
 
 import contextlib
+import fnmatch
 import re
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -22,7 +23,24 @@ FIRST = (
     *("confirm.seeds", "seed", "allow_repeats", "precision", "launcher.workers", "launcher.threads"),
     *("run", "retry_failed", "dry_run", "rehearsal"),
 )
-"""The keys that people set first."""
+"""The keys that people set first of a new study."""
+_HERE, _DOMAIN = ("launcher.workers", "launcher.threads"), "corpora.domain"
+_ASKED = ("goal.tolerance", "target.steps", "target.global_batch", "target.peak_learning_rate")
+FIRST_OF_STUDY = {
+    "continue": (*_HERE, "confirm.seeds", "retry_failed"),
+    "status": ("launcher.stale_after",),
+    "cancel": (),
+    "collect": (),
+    "fit": ("law.*", "bootstrap", "general_from", _DOMAIN),
+    "recommend": (*_ASKED, "goal.*", "law.[*]", "design.tolerance", _DOMAIN),
+    "confirm": ("confirm.*", *_ASKED, _DOMAIN, *_HERE),
+    "refine": ("design.batch", "design.ratios", "design.lengths", "design.peaks", "goal.tolerance", _DOMAIN, *_HERE),
+    "report": ("goal.kind", _DOMAIN),
+    "tables": ("tables.*", "law.*", "bootstrap"),
+    "track sync": ("tracking.*",),
+    "evaluate": ("evaluate.*", "run"),
+}
+"""Verb of a study that is planned -> the keys that it reads, as patterns, first what people set first."""
 
 
 def print_keys(verb: str, given: Sequence[str]) -> None:
@@ -60,8 +78,10 @@ def print_keys(verb: str, given: Sequence[str]) -> None:
         keys = [row for row in keys if any(f"{row[0]}.".startswith(f"{word}.") for word in words)]
     else:
         first = {key: (key, default, re.split(r"(?<=\.) |; (?!0:|null:)", note)[0]) for key, default, note in keys}
-        keys = [first[key] for key in FIRST]
-    console.print(key_table(keys, "what it is", "value" if of_question else "default"))
+        patterns = FIRST_OF_STUDY.get(verb, FIRST)
+        keys = [first[key] for key in dict.fromkeys(key for one in patterns for key in fnmatch.filter(first, one))]
+    none = "no key changes what it does; others are those of the question"
+    console.print(key_table(keys, "what it is", "value" if of_question else "default") if keys else none)
     if {"tables", "tables.papers", *(["all"] if verb == "tables" else [])}.intersection(words):
         console.print("\nfiles of tables.papers, as many as you have: the columns that are read", soft_wrap=True)
         for file, columns in FILES.items():

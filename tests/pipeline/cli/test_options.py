@@ -18,7 +18,7 @@ import yaml
 
 from pipeline.cli import verbs
 from pipeline.cli.json_output import held_out_errors, json_of
-from pipeline.cli.key_help import FIRST
+from pipeline.cli.key_help import FIRST, FIRST_OF_STUDY
 from pipeline.cli.main import run
 from pipeline.cli.verb_table import VERBS, help_page
 from pipeline.done import answer_digest, exported
@@ -191,6 +191,27 @@ def test_help_in_screens(capsys, monkeypatch) -> None:
     assert "goal.flops" in shown["goal",]
     assert "goal.flops" not in shown[()]
     assert "seed" not in shown["goal",]
+
+
+@pytest.mark.parametrize("verb", [name for name, verb in VERBS.items() if verb.on_study and not verb.module])
+def test_a_verb_of_a_study_shows_the_keys_that_it_reads(verb: str, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert run([verb, "--help"]) == 0
+    shown = capsys.readouterr().out.partition("\nevery key: ")[0]
+    assert "corpora.sources" not in shown
+    assert "pretrain.steps" not in shown
+    first = {
+        "recommend": "goal.tolerance",
+        "confirm": "confirm.neighbour",
+        "fit": "law",
+        "status": "launcher.stale_after",
+    }
+    if verb in first:
+        assert re.search(rf"^key +default +what it is *\n{re.escape(first[verb])}", shown, re.M)
+    patterns = FIRST_OF_STUDY[verb]
+    names = (key.replace("[*]", "*").removesuffix(".*") for key in patterns)
+    assert all(f"\n{name}" in shown for name in names)
+    assert bool(patterns) != ("no key changes what it does" in shown)
 
 
 def test_a_report_is_opened(study: tuple[Study, Question], capsys, monkeypatch) -> None:
