@@ -227,12 +227,18 @@ def question_of_study(
 ) -> Question:
     """The question of a study, wherever its folder is now; `again` as in `load_question`.
 
-    Raises ConfigError: as `load_question`. StudyError: the folder has no study.yaml.
+    Raises ConfigError: as `load_question`, or an override names another folder. StudyError: it has no study.yaml.
     """
     if not (folder / "study.yaml").exists():
         makes = "cptlaw plan with the words of a question, like experiment=own, makes one"
         raise StudyError(f"{folder}: not a study, it has no study.yaml; {makes}{studies_beside(folder)}")
     question = load_question(folder / "study.yaml", overrides, goal_problems, again=again)
+    places = [("name", question.name, folder.resolve().name), ("studies", question.studies, str(folder.parent))]
+    for key, value, own in places:
+        is_given = any(word.lstrip("+").startswith(f"{key}=") for word in overrides)
+        if is_given and Path(value).resolve() != Path(own).resolve():
+            new = "for a new study give the words of its question in place of the folder"
+            raise ConfigError([f"{key}: {value} with the study {folder}; allowed: {own}, or leave it out; {new}"])
     question.name, question.studies = folder.resolve().name, str(folder.parent)
     # Only the present command may ask for training, not the one that wrote study.yaml.
     question.tables.run &= any(word.lstrip("+").startswith("tables.run=") for word in overrides)

@@ -407,3 +407,15 @@ def test_a_stored_tables_run_does_not_train(tmp_path: Path) -> None:
         ConfigError, match=r"study\.yaml: cannot be read as a question \(line 1: expected the node content"
     ):
         question_of_study(tmp_path, [])
+
+
+@pytest.mark.parametrize("word", ["name=other", "+studies=elsewhere"])
+def test_another_name_does_not_change_the_question_of_a_study(word: str, tmp_path: Path) -> None:
+    (folder := tmp_path / "look").mkdir()
+    (folder / "study.yaml").write_text(question_yaml(read_question(["experiment=quickstart"])))
+    key, _, value = word.lstrip("+").partition("=")
+    with pytest.raises(
+        ConfigError, match=f"^{key}: {value} with the study {folder}; allowed: .*; for a new study give"
+    ):
+        question_of_study(folder, [word])
+    assert question_of_study(folder, ["name=look", f"studies={tmp_path}"]) == question_of_study(folder, [])
