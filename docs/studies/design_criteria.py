@@ -88,7 +88,7 @@ def choice(pool: Pool, criterion: str, repeat: int, budget: float) -> tuple[pd.D
             continue
         measured, candidates = points(chosen) if chosen else None, points(left).reset_index(drop=True)
         task = design_task(pool.laws, measured, candidates, pool.target, "cost", pool.question, repeat)
-        for place, variances in choose(task.draws, task.rows, task.runs.costs, task.score(), limit - spent, 256):
+        for place, variances, _ in choose(task.draws, task.rows, task.runs.costs, task.score(), limit - spent, 256):
             if costs[chosen].sum() >= part * limit:
                 break
             chosen.append(left[place])

@@ -34,8 +34,8 @@ class Design:
     expected after it and all before it, in nats per token (root mean square over the target rows and losses), or in the
     unit of the answer to the question: a ratio, .5 at most, or billions of parameters. `cost`, one a run. `before`: the
     half-width today. `reason`: why these. `answer`: its posterior median, None without a question and for several
-    targets. `gains`, one a run: label of each candidate -> what it would have taken then from the variance of the
-    answer, over its cost to a power; the chosen one takes most.
+    targets. `gains`, one a run: label of each candidate that could be chosen then -> what it would have taken from the
+    variance of the answer, over its cost to a power; the chosen one takes most.
     """
 
     chosen: tuple[Hashable, ...]
@@ -98,13 +98,13 @@ def design(
     before = task.half_width([one.variance for one in task.draws])
     most = min(batch or (1 if budget is None else MOST_RUNS), len(task.runs.costs))
     limit = inf if budget is None else budget
-    least, longest, chosen, gains = -1.0, 0.0, [], []
+    least, longest, chosen = -1.0, 0.0, []
     while longest > least:
-        least, gains = longest, []
-        chosen = choose(task.copied(), task.rows, task.runs.costs, task.score(least, gains), limit, most)
-        longest = max(task.runs.costs[run] for run, _ in chosen) if side_by_side else least
-    numbers = [run for run, _ in chosen]
-    widths = [task.half_width(variances) for _, variances in chosen]
+        least = longest
+        chosen = choose(task.copied(), task.rows, task.runs.costs, task.score(least), limit, most)
+        longest = max(task.runs.costs[run] for run, *_ in chosen) if side_by_side else least
+    numbers = [run for run, *_ in chosen]
+    widths = [task.half_width(variances) for _, variances, _ in chosen]
     lacking = f"{task.lacking} points are wanting for as many as parameters, so the prior counts; "
     what = "the run that takes" if len(numbers) == 1 else f"the {len(numbers)} runs that take"
     expected = f"half-width {before:.3g} now, {widths[-1]:.3g} expected"
@@ -116,7 +116,10 @@ def design(
         before=before,
         reason=f"{lacking * (task.lacking > 0)}{what} most from the variance of the answer for the cost: {expected}",
         answer=task.median() if question and len(target) == 1 else None,
-        gains=tuple(dict(zip(task.runs.labels, map(float, each), strict=True)) for each in gains),
+        gains=tuple(
+            {label: float(gain) for label, gain in zip(task.runs.labels, gains, strict=True) if gain > -inf}
+            for *_, gains in chosen
+        ),
     )
 
 
@@ -141,20 +144,10 @@ class Task:
         """The draws to choose with, which changes them."""
         return [replace(one, losses=one.losses.copy(), answers=one.answers.copy()) for one in self.draws]
 
-    def score(self, least: float = 0.0, gains: list[np.ndarray] | None = None) -> Score:
-        """What a run takes from the variance of the answers, over a power of its cost, `least` or more.
-
-        What it gives is added to `gains`.
-        """
+    def score(self, least: float = 0.0) -> Score:
+        """What a run takes from the variance of the answers, over a power of its cost, `least` or more."""
         costs = np.maximum(self.runs.costs, least) ** COST_POWER
-
-        def score(outputs: list[Draws], chosen: list[int]) -> np.ndarray:
-            values = sum(output.gains(self.rows) for output in outputs) / costs
-            if gains is not None:
-                gains.append(values)
-            return values
-
-        return score
+        return lambda outputs: sum(output.gains(self.rows) for output in outputs) / costs
 
     def median(self) -> float:
         """The median answer to a question, of its first target."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Score = Callable[[list["Draws"], list[int]], np.ndarray]
-"""(draws of each output, runs chosen so far) -> a number for each run; the greatest is next."""
+Score = Callable[[list["Draws"]], np.ndarray]
+"""Draws of each output, as if the runs chosen so far were measured -> a number for each run; the greatest is next."""
 TAIL = 0.01
 """Part of the draws on each side that is drawn in: a few wild draws would be most of the variance."""
 
@@ -84,8 +84,10 @@ def centred(values: np.ndarray) -> np.ndarray:
 
 def choose(
     outputs: list[Draws], rows: np.ndarray, costs: np.ndarray, score: Score, budget: float, most: int
-) -> list[tuple[int, list[np.ndarray]]]:
-    """The runs in order, each with the variances (t,) of the answers of each output after it.
+) -> list[tuple[int, list[np.ndarray], np.ndarray]]:
+    """The runs in order, each with the variances (t,) of the answers of each output after it, and the scores before it.
+
+    The score of a run that could not be chosen then is -inf.
 
     Runs that cost more than what is left of the budget are passed over. Scores that agree to nine digits are equal, and
     the first such run is taken.
@@ -96,12 +98,12 @@ def choose(
         affordable = open_ & (spent + costs <= budget)
         if not affordable.any():
             break
-        values = np.where(affordable, score(outputs, [run for run, _ in chosen]), -np.inf)
+        values = np.where(affordable, score(outputs), -np.inf)
         best = values.max()
         run = int(np.flatnonzero(values >= best - 1e-9 * abs(best))[0])
         for output in outputs:
             output.observe(rows[run])
         open_[run] = False
         spent += costs[run]
-        chosen.append((run, [output.variance for output in outputs]))
+        chosen.append((run, [output.variance for output in outputs], values))
     return chosen

@@ -171,7 +171,7 @@ def beside_nearest(
     Empty: that is at the same ratio, or there is no answer yet, or the chosen one takes nothing.
 
     >>> beside_nearest(0.96, "b", {"a": 1.0, "b": 2.0}, {"a": 0.9, "b": 0.0})
-    'for its cost one at 0.9 takes 50% as much off the variance of the answer'
+    'one at 0.9, nearest to the answer, would take 50% as much off its variance for the cost'
     """
     if answer is None or not gains[chosen]:
         return ""
@@ -179,7 +179,8 @@ def beside_nearest(
     best = max(gain for one, gain in gains.items() if ratios[one] == nearest)
     if ratios[chosen] == nearest:
         return ""
-    return f"for its cost one at {nearest:g} takes {best / gains[chosen]:.0%} as much off the variance of the answer"
+    part = f"{best / gains[chosen]:.0%} as much off its variance for the cost"
+    return f"one at {nearest:g}, nearest to the answer, would take {part}"
 
 
 def _continued(question: Question, own: CandidateRun, chosen: Sequence[ChosenRun]) -> list[int]:

@@ -116,7 +116,7 @@ class DesignRound:
         return f"round {self.round}: {cost}; {known}; next: {self.next_runs()}{self._why()}"
 
     def _why(self) -> str:
-        """Why these runs, which may be far from the answer, and that they tell little of it, if refine chose them."""
+        """Why these runs, and that they tell little of the answer, if refine chose them."""
         if not self.chosen or self.reason == ANSWER_BEYOND:
             return ""
         expected, before = self.chosen[-1].half_width, self.half_width
@@ -125,7 +125,7 @@ class DesignRound:
         these, narrow = (
             ("these", "narrow it most for their cost") if self.chosen[1:] else ("this", "narrows it most for its cost")
         )
-        why = f"; by the laws {these}, near the answer or far from it, {narrow}"
+        why = f"; by the laws {these} {narrow}"
         if before is None:
             why = f"; by what the laws assume before any measurement {these} {narrow}"
         why += f", {APART_ONLY}" * (APART_ONLY in self.reason)

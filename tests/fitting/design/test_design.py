@@ -36,6 +36,10 @@ def test_a_plan_from_nothing_keeps_the_budget_and_sharpens_the_answer():
     assert first["D"].nunique() > 1
     assert plan.reason.startswith("5 points are wanting for as many as parameters, so the prior counts; the ")
     assert "\n" not in plan.reason
+    for number, (label, gains) in enumerate(zip(plan.chosen, plan.gains, strict=True)):
+        costs = runs()["cost"].drop(list(plan.chosen[:number]))
+        assert {*gains} == {*costs.index[costs <= 400 - sum(plan.cost[:number])]}
+        assert gains[label] == pytest.approx(max(gains.values()), rel=1e-8)
     # What is left pays for no other run.
     rest = runs().drop(list(plan.chosen))["cost"]
     assert rest.min() > 400 - sum(plan.cost)
