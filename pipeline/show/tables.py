@@ -58,16 +58,16 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
         [*cells, time(seconds, each), peak or "?", _bytes(disk)]
         for cells, seconds, each, peak, disk in zip(cost_rows(groups), times, assumed, peaks, disks)
     ]
-    how = (
-        f"Time of a row: its runs over {count} workers of {launcher.threads} thread, at the speed "
-        f"{whose_speed(context, runs)}; all: a simulated end, with starts and waits, so rows do not sum to it"
-    )
-    if any(assumed) and not any(group.seconds for group in groups):
+    measured = any(group.seconds for group in groups)
+    by = f", at the speed {whose_speed(context, runs)}" * measured
+    end = "a simulated end, with starts and waits, so rows do not sum to it"
+    how = f"Time of a row: its runs over {count} workers of {launcher.threads} thread{by}; all: {end}"
+    if any(assumed) and not measured:
         how = "Time: one run after the other"
     elif launcher.elsewhere:
-        measured = any(group.seconds for group in groups)
-        prepared = f" or that prepare measured on {context.machine.device}" if context.machine and measured else ""
-        how = f"Time: one run after the other, at the speed of runs that are done{prepared}"
+        prepared = f" or that prepare measured on {context.machine.device}" if context.machine else ""
+        by = f", at the speed of runs that are done{prepared}" * measured
+        how = f"Time: one run after the other{by}"
         how += f", {sharing} at once on a GPU" if in_gpu_hours and sharing > 1 else ""
     note = f"N: non-embedding parameters. {how}. Memory: peak of a process. Disk: while training"
     if None in times[:-1] and not any(assumed):

@@ -140,15 +140,14 @@ def _hours(context: Context, speed: Speed) -> Callable[[float, Sequence[PlannedR
 
 
 def _has_confirmed(context: Context) -> bool:
-    """Whether the plan's runs at the ratio of the recommendation are done, of as many seeds as are asked for."""
+    """Whether the runs asked about are done at the ratio of the recommendation, of as many seeds as are asked for."""
     answer = read_if_there(Recommendation, context.study)
     if answer is None or answer.mixture is None:
         return False
-    domain, target = context.question.corpora.domain, answer.target
-    at_it = [
-        run for run in context.plan if (run.role, run.model, run.spec.steps) == ("confirm", target.model, target.steps)
-    ]
-    at_it = [run for run in at_it if abs(run.ratio_of(domain) - answer.mixture[domain]) < SAME]
+    domain, asked = context.question.corpora.domain, asked_run(context).spec
+    of_plan = [run for run in context.plan if run.role == "confirm" and run.spec.steps == asked.steps]
+    of_plan = [run for run in of_plan if (run.spec.model, run.spec.initial) == (asked.model, asked.initial)]
+    at_it = [run for run in of_plan if abs(run.ratio_of(domain) - answer.mixture[domain]) < SAME]
     return sum(context.study.state(run) == "done" for run in at_it) >= context.question.confirm.seeds
 
 

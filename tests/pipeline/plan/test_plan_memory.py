@@ -192,7 +192,7 @@ def test_gpu_hours_of_a_known_speed_are_shared_by_the_runs_of_a_gpu(tmp_path: Pa
     monkeypatch.setattr(Context, "machine", Machine("fp32", speeds, {"fp32": 0, "bf16": 0}, "a CPU"))
     cells, note = times("precision=bf16")
     assert {*cells} == {"?"}
-    assert "Time: one run after the other, at the speed of runs that are done. Memory" in note
+    assert "Time: one run after the other. Memory" in note
     assert note.endswith("?: the speed is not known; the first runs do, launcher.device=H100 or another GPU assumes it")
 
 

@@ -99,6 +99,8 @@ def test_the_times_of_a_plan_are_by_one_speed(tmp_path: Path) -> None:
         parent = run_seconds(plan[0].spec, 1000.0 * faster) or 0.0
         hours = (own / faster + parent + 4 * START_SECONDS + 2 * took) / 3600
         assert together.endswith(f" that run, {cost_in('device-hours', hours)} device-hours")
+    unknown = dataclasses.replace(estimate(question, "bf16"), study=Study(tmp_path / "another"), given_machine=None)
+    assert " of 1 thread; all: a simulated end" in cost_table(unknown, plan).note
 
 
 def test_the_runs_of_a_shape_choose_its_engine_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

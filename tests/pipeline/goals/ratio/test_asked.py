@@ -1,5 +1,7 @@
 """What a plan says first: the run that is asked about, and what the advice costs against it."""
 
+import dataclasses
+
 import pytest
 
 from pipeline.goals.active.candidates import asked_run, budget
@@ -86,6 +88,10 @@ def test_no_runs_follow_to_confirm_an_answer_whose_own_are_done(changeable) -> N
     of_fit = [run for run in context.plan if run.role != "confirm"]
     _, cost, together, *_ = asked_lines(context, of_fit)
     assert cost.endswith(", beside the pre-training of qwen2-0.7m")
+    longer = dataclasses.replace(question, target=dataclasses.replace(question.target, steps=2 * question.target.steps))
+    assert asked_lines(dataclasses.replace(context, question=longer), of_fit)[1].endswith(
+        "confirm it, 2 such runs follow"
+    )
     (study.runs / next(run.name for run in context.plan if run.role == "confirm") / "DONE").unlink()
     _, before, same, *_ = asked_lines(context, of_fit)
     assert before == f"{cost}; to confirm it, 2 such runs follow"
