@@ -31,7 +31,7 @@ from pipeline.done import (
 from pipeline.goals.active.outlook import costliest_round
 from pipeline.goals.planning import planned_now, refused_by_plan
 from pipeline.goals.ratio.asked import cost_line
-from pipeline.goals.registry import goal_of, question_of_study, read_question, unread_keys
+from pipeline.goals.registry import goal_of, question_of_study, read_question, refuse_other_runs, unread_keys
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
 from pipeline.plan.prepared_corpora import with_columns
@@ -45,14 +45,7 @@ from pipeline.show.conclusion import conclusion_of
 from pipeline.show.report.page import refuse_without_plotly
 from pipeline.show.terminal import answer_line, print_items
 from pipeline.show.tracking.sync import sync
-from pipeline.steps import (
-    STEPS,
-    answered_questions,
-    go_on,
-    next_command,
-    step_after,
-    steps_between,
-)
+from pipeline.steps import STEPS, answered_questions, go_on, next_command, step_after, steps_between
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import IMPORTED, Study, StudyError, import_words, keep_overrides, study_of
 from pipeline.study.status import is_followed, status_table, statuses
@@ -101,6 +94,7 @@ def run_words(
         what = f"its runs were imported, {verb} cannot train more; {add}, cptlaw fit {study.word} fits"
         raise StudyError(f"{study.folder}: {what}")
     _refuse_too_early(verb, words, context_of(question))
+    refuse_other_runs(question, verb, words)
     asks = verb in _KEEPING or (verb == "refine" and question.goal_kind.design_question)
     # Without a study there is nothing to continue, and no words ask for the default question.
     is_new = verb == "continue" and not study_of(question).folder.is_dir()
@@ -111,7 +105,7 @@ def run_words(
         about = f"{question.name}: {question.marked('the same steps in small, whose numbers say nothing')}"
         console.print(about, highlight=False, markup=False, soft_wrap=True)
     # Tables are of several goals.
-    print_items((f"note: {line}" for line in unread_keys(question, verb, words) if verb != "tables"), console)
+    print_items((f"note: {line}" for line in unread_keys(question, words) if verb != "tables"), console)
     code = Exit.DONE if verb == "status" and print_json else carry_out(verb, question, console)
     # Not before: a command that was refused leaves the question as it was.
     if verb in _KEEPING and (kept := keep_overrides(Path(question.studies) / question.name, words)):

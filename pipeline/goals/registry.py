@@ -1,8 +1,11 @@
 """The goals by the name that goal.kind has, and questions read with the checks of their goal."""
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from functools import partial
+
+from omegaconf import OmegaConf
 
 from pipeline.goals.goal import Goal
 from pipeline.goals.ratio.balance_goal import BalanceGoal
@@ -11,7 +14,9 @@ from pipeline.goals.ratio.limited_data_goal import LimitedDataGoal
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.weights.goal import WeightsGoal
 from pipeline.question import loading
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.study.folder import IMPORTED, study_of
 
 GOALS: dict[str, Goal] = {
     "trade-off": TradeOffGoal(),
@@ -33,18 +38,37 @@ def goal_problems(question: Question) -> Iterator[str]:
     return goal_of(question).problems(question) if question.goal.kind in GOALS else iter(())
 
 
-OF_RUNS = re.compile(r"(pretrain|mixture|ladder|sequence_length|corpora\.sources)\b")
-"""How a key of the runs for the fit begins, which only the verbs of the way to them read."""
+OF_RUNS = re.compile(r"(pretrain|mixture|ladder|sequence_length|corpora\.sources|model)\b")
+"""How a key of the runs for the fit begins, which no later verb may change: what follows on it asks study.yaml."""
 
 
-def unread_keys(question: Question, verb: str, overrides: Iterable[str]) -> Iterator[str]:
-    """A line for each key among a verb's overrides that it does not read, or only with a goal of another kind."""
-    words = [*overrides]
-    keys = [word.split("=")[0] for word in words if "=" in word]
-    # Without a folder the words are those of the question.
-    if verb in ("fit", "recommend", "confirm") and len(keys) < len(words):
-        for key in filter(OF_RUNS.match, keys):
-            yield f"{key}: of the runs for the fit, which {verb} leaves as they are; cptlaw plan and train change them"
+def refuse_other_runs(question: Question, verb: str, overrides: Iterable[str]) -> None:
+    """Raise ConfigError, a line each, for overrides that change keys of the runs which a study was planned with."""
+    study = study_of(question)
+    given = {word.split("=")[0].split("@")[-1].lstrip("+~"): word for word in overrides}
+    given = {key: word for key, word in given.items() if OF_RUNS.match(key)}
+    if verb not in ("fit", "recommend", "confirm") or not given or not (study.folder / "study.yaml").exists():
+        return
+    planned, asked = map(OmegaConf.structured, (question_of_study(study.folder, [], again=False), question))
+    problems, trains = [], question.model.path != IMPORTED
+    for key, word in given.items():
+        # A model that was imported is asked about by its name.
+        if OmegaConf.select(planned, key) == OmegaConf.select(asked, key) or (key == "model.name" and not trains):
+            continue
+        remedies = [f"give target.{word} to ask about a run of such sequences"] * (key == "sequence_length")
+        if key == "model.name":
+            remedies = [f"or cptlaw predict {study.word} domain_ratio=RATIO {shlex.quote(word)} has its losses"]
+        elif trains:
+            remedies += [f"or first cptlaw train {study.word} {shlex.quote(word)}, which trains others"]
+        remedy = ", ".join(["leave it out", *remedies])
+        problems.append(f"{word}: {verb} cannot change the runs of the study; {remedy}")
+    if problems:
+        raise ConfigError(problems)
+
+
+def unread_keys(question: Question, overrides: Iterable[str]) -> Iterator[str]:
+    """A line for each key among overrides that is read only with a goal of another kind."""
+    keys = [word.split("=")[0] for word in overrides if "=" in word]
     for name in (key.removeprefix("goal.") for key in keys if key.startswith("goal.")):
         others = [kind for kind, goal in GOALS.items() if name in goal.keys]
         if name != "tolerance" and others and question.goal.kind not in others:

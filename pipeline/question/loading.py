@@ -389,7 +389,7 @@ def _override(stored: Any, word: str) -> None:
         stored[key].update(kinds()[key][value])
     elif is_group(key) and key != "schedule":
         problem = f"{key}: a group; an existing study takes law=[...], goal=..., schedule@target.schedule=... and"
-        named = f"; {key}.name={value} asks about that model of the study" if key == "model" else ""
+        named = f"; cptlaw predict with {key}.name={value} asks about that model of the study" if key == "model" else ""
         raise ConfigError([f"{problem} single keys, like goal.tolerance=0.05{named}"])
     else:
         OmegaConf.update(stored, key, value, merge=True, force_add=override.is_force_add())

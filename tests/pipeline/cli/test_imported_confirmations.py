@@ -173,18 +173,18 @@ def test_runs_at_one_ratio_answer_for_no_other(tolerance: float, tmp_path: Path,
     imported(study, *logs, given=["domain_ratio=0.3", "law=transfer-open", f"goal.tolerance={tolerance}"])
     assert run(["fit", str(study.folder), "bootstrap=2"]) == 0
     capsys.readouterr()
-    other = ["goal.domain_ratio=0.5", "pretrain.steps=9"]
-    assert run(["recommend", str(study.folder), *other]) == (0 if tolerance > 0 else 1)
+    assert run(["recommend", str(study.folder), "goal.domain_ratio=0.5"]) == (0 if tolerance > 0 else 1)
     line = "all runs for the fit are at one domain ratio, 30%: what the ratio does to the losses is not known"
     printed = capsys.readouterr().out
     assert "note: goal.domain_ratio: not read with goal.kind=trade-off; goal=compute reads it\n" in printed
-    assert "note: pretrain.steps: of the runs for the fit, which recommend leaves as they are" in printed
     assert f"The domain ratio is not known yet: {line}.\n" in printed
     assert "What would tell: runs at other domain ratios, brought by cptlaw import.\n" in printed
     assert not re.search(
         "feasible|is flat|beyond the points|keeps to the tolerance is not|best near this ratio", printed
     )
     assert not re.search(r"1\.000|100%|replay ratio", printed)
+    line_of_runs = "pretrain.steps=9: recommend cannot change the runs of the study; leave it out"
+    assert refused(["recommend", str(study.folder), "pretrain.steps=9"], capsys, 2) == line_of_runs
     assert run(["report", str(study.folder)]) == 0
     words = " ".join(Page(study.folder / "report.html").words.split())
     assert "No sliders: " in words

@@ -23,6 +23,7 @@ from pipeline.cli.main import run
 from pipeline.cli.verb_table import VERBS, help_page
 from pipeline.done import answer_digest, exported
 from pipeline.goals.active.history import ChosenRun, DesignRound, write_rounds
+from pipeline.goals.registry import refuse_other_runs
 from pipeline.question.schema import LawConfig, Question
 from pipeline.show.conclusion import conclusion_of
 from pipeline.show.tables import mean_errors_table
@@ -223,6 +224,27 @@ def test_a_report_is_opened(study: tuple[Study, Question], capsys, monkeypatch) 
     path = study[0].folder.resolve() / "report.html"
     assert opened == [path.as_uri()] * 2
     assert capsys.readouterr().out.count(f"no browser was found on this machine: open {path}\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["fit", "recommend", "confirm"])
+def test_a_verb_after_train_does_not_change_the_runs(study: tuple[Study, Question], verb: str, capsys) -> None:
+    """An answer to another question than that of study.yaml would be refused by what is next."""
+    (made, question), word = study, study[0].word
+    other = f"or first cptlaw train {word}"
+    lines = {
+        "sequence_length=64": "give target.sequence_length=64 to ask about a run of such sequences, "
+        f"{other} sequence_length=64, which trains others",
+        "pretrain.steps=9": f"{other} pretrain.steps=9, which trains others",
+        "corpora.sources.code.path=x": f"{other} corpora.sources.code.path=x, which trains others",
+        "model.name=qwen2-0.3m": f"or cptlaw predict {word} domain_ratio=RATIO model.name=qwen2-0.3m has its losses",
+    }
+    before = (made.folder / "study.yaml").read_text()
+    for given, remedy in lines.items():
+        line = f"{given}: {verb} cannot change the runs of the study; leave it out, {remedy}"
+        assert refused([verb, str(made.folder), given], capsys, 2) == line
+    assert (made.folder / "study.yaml").read_text() == before
+    same = [f"sequence_length={question.sequence_length}", f"pretrain.steps={question.pretrain.steps}"]
+    refuse_other_runs(verbs.question_of(verb, [str(made.folder), *same]), verb, same)
 
 
 def test_train_ends_with_what_is_known(study: tuple[Study, Question], monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -325,7 +325,7 @@ def test_study_yaml_gives_the_question_back(stored: Path, tmp_path: Path) -> Non
     assert law.startswith("law: 'transfer-rat' does not exist; allowed: ")
     assert key == "goal.tolerence: no such key; did you mean goal.tolerance?"
     assert group.startswith("model: a group; an existing study takes")
-    assert group.endswith("; model.name=gpt2 asks about that model of the study")
+    assert group.endswith("; cptlaw predict with model.name=gpt2 asks about that model of the study")
     assert load_question(stored, ["launcher=slurm", "launcher.slurm.gpus=2"]).launcher.slurm.gpu_count == 2
     assert load_question(stored, ["launcher=slurm"]) == load_question(stored, ["launcher.kind=slurm"])
     with pytest.raises(ConfigError, match=r"launcher.*'slrum'.*slurm"):
