@@ -303,8 +303,7 @@ def question_of(settings: ImportSettings, runs: Sequence[PlannedRun], overrides:
     if not runs:
         raise ConfigError(["role=confirm: nothing to confirm; import runs with role=fit first"])
     longest = max(runs, key=lambda run: (run.spec.model["non_embedding"], run.spec.tokens))
-    spec = longest.spec
-    peak = max(rate or 0.0 for piece in spec.schedule for rate in (piece.start, piece.end))
+    spec, peak = longest.spec, longest.peak
     ratios = sorted({run.ratio_of(settings.domain) for run in runs})
     words = [
         *(f"model.name={longest.model}", f"mixture.domain_ratio={ratios}", f"target.peak_learning_rate={peak}"),

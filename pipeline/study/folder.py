@@ -18,7 +18,6 @@ from pipeline.question.messages import ConfigError, StudyError, studies_beside
 from pipeline.question.schema import ROLES, Question
 from training.durable import as_counted_lines, read_counted_lines, read_text, write_whole
 from training.run import state_of
-from training.schedule import learning_rates
 from training.spec import RunSpec, SpecError
 
 SCHEMA = 1
@@ -52,8 +51,8 @@ class PlannedRun:
 
     @property
     def peak(self) -> float:
-        """Its highest learning rate; a decay from the peak on begins a little below it."""
-        return float(learning_rates(self.spec.schedule, self.spec.steps).max())
+        """Its highest learning rate, which a decay from the first step on begins a little below."""
+        return max(rate or 0.0 for piece in self.spec.schedule for rate in (piece.start, piece.end))
 
     def ratio_of(self, corpus: str) -> float:
         """Ratio of a corpus in what it reads."""

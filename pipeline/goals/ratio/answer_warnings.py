@@ -115,7 +115,6 @@ def beyond_ratios(laws: AnsweringLaws, ratio: float | None) -> str:
 def beyond_peaks(context: Context, peak: float) -> str:
     """That a peak learning rate lies outside those of the runs for the fit; empty: it does not."""
     peaks = [run.peak for run in context.plan if run.role == "fit"]
-    # A decay from the peak on begins a little below it.
     if not peaks or 0.99 * min(peaks) <= peak <= 1.01 * max(peaks):
         return ""
     seen = f"{min(peaks):.3g} to {max(peaks):.3g}" if max(peaks) > 1.01 * min(peaks) else f"{max(peaks):.3g}"

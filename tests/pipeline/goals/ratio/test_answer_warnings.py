@@ -308,5 +308,7 @@ def test_a_peak_that_harms_the_model_is_said(whole, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Context, "points", points)
     (line,) = _harmed(context.fresh())
     assert line.startswith(f"{len(worse)} of ")
-    assert "target.peak_learning_rate=" in line
+    peak = question.target.peak_learning_rate
+    assert f": a peak learning rate of {peak:g} is too high for this model and batch; give a fifth, " in line
+    assert line.endswith(f"target.peak_learning_rate={peak / 5:g}")
     assert by_weight(["law: a spike? 3", line])[0] == line
