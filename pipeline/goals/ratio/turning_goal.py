@@ -9,6 +9,8 @@ from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 
 AREAS = ("s1", "s2", "s1_root", "s2_square", "s2_pretrain", "D")
 """Columns that follow from learning rates and tokens, not from the model and the mixture."""
+FAR = 1000
+"""Times the largest fitted summed rate beyond which no number of steps is named; a choice."""
 SHORTEST = 0.1
 """Least length that is sought, as a part of `target.steps`."""
 Facts = tuple[dict[str, Estimate], list[str]]
@@ -22,7 +24,8 @@ def turning_facts(laws: AnsweringLaws, answer: Solution) -> Facts:
     """
     assert answer.domain_ratio is not None
     general, target = laws.corpora[0], answer.target
-    rate, replay = float(target.rates.max()), 1 - answer.domain_ratio
+    # The steps of a decay are below the peak that it starts from.
+    rate, replay = answer.peak or laws.question.target.peak_learning_rate, 1 - answer.domain_ratio
     past = {"before": target.rate_before, "pretrain": target.pretrain}
     for law, fit in _by_weight(laws, general):
         at = {**_facts(laws, answer, general, fit), "r": replay}
@@ -40,6 +43,8 @@ def turning_facts(laws: AnsweringLaws, answer: Solution) -> Facts:
         how = "never rises" if turn.value == turn.high == 1 else f"is back where it began {_after(turn)}"
         times = turn.value * rate / fit.ranges.get("s1", (0.0, np.inf))[1]
         far = f", {times:,.3g} times the fitted summed rate" if 1 < times < np.inf else ""
+        if FAR < times < np.inf:
+            how, far = f"is not back where it began within {FAR:,} times the fitted summed rate", ""
         return values, [f"{where} the loss {how}, by {law}{far}", *_critical_lines(general, values)]
     unable = ", ".join(laws.question.law)
     return {}, [f"turning length: not known by {unable}; transfer-anchored and dynamics-replay know it: law=[...]"]

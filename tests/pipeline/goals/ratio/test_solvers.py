@@ -116,7 +116,7 @@ def test_when_the_general_loss_comes_back_and_the_best_length_and_start() -> Non
 
     values, lines = goal.beside(asked, found)
     target = found.target
-    rates = np.full(20_000, target.rates.max())
+    rates = np.full(20_000, asked.question.target.peak_learning_rate)
     curve = loss_curve(
         given(LAW, PARAMS["general"]), rates, before=target.rate_before,
         pretrain=target.pretrain, at={"rho": 1.0, "loss_before": 2.9, "r": 1 - (found.domain_ratio or 0)},
@@ -134,6 +134,11 @@ def test_when_the_general_loss_comes_back_and_the_best_length_and_start() -> Non
     assert {"turning_length", "critical_loss_potential", "best_steps"} < values.keys()
     assert "by dynamics-replay" in lines[0]
     assert len(lines) == 3
+    assert f" is back where it began after {values['turning_length'].value:,.0f} steps" in lines[0]
+    short = dataclasses.replace(dynamics["general"], ranges={"s1": (0.0, 1e-3)})
+    fits = {**fits, "general": {**fits["general"], "dynamics-replay": short}}
+    _, (line, *_) = goal.beside(dataclasses.replace(asked, fits=fits, question=both), found)
+    assert line.endswith(" is not back where it began within 1,000 times the fitted summed rate, by dynamics-replay")
 
 
 def test_an_optimum_at_the_longest_run_that_may_be_had_says_so() -> None:
