@@ -58,9 +58,11 @@ def measured_machine(context: Context, log: Callable[[str], object]) -> Machine 
         return Machine(precisions[-1], {}, known.measured, device_name())
     target, together = question.model.name, workers(question) * question.parallel.processes
     if (busy := psutil.cpu_percent(_LOOK_SECONDS)) > BUSY:
-        low = "speeds are measured too low, and times and costs too high; remeasure=true measures them again"
-        chosen = "; the precision, on which losses depend, is chosen by them for good: precision=fp32 or bf16 gives it"
-        log(f"this machine is busy, {busy:.0f}% of its cores: {low}{chosen * (len(precisions) > 1)}")
+        low = "so speeds are measured too low, and times and costs too high; remeasure=true measures them again"
+        if precisions[1:] and not question.dry_run:
+            low += "; the precision, on which losses depend, is chosen by these speeds and stays: precision=fp32 or "
+            low += "precision=bf16 sets it yourself"
+        log(f"other processes use {busy:.0f}% of the cores, {low}")
     limit = SECONDS / (len(precisions) + len(names) - 1)
     with spawned_processes(together) as pool:
         speed = cache(partial(_process_speed, context, pool, together, limit))

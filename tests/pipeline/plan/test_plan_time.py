@@ -242,14 +242,19 @@ def test_a_model_that_memory_does_not_hold_has_no_speed(words: list[str], counte
     assert len(started) == counted
 
 
-@pytest.mark.parametrize(("busy", "count"), [(80.0, 1), (20.0, 0)])
-def test_a_busy_machine_is_said(busy: float, count: int, tmp_path, measured: Counter[str], monkeypatch) -> None:
+@pytest.mark.parametrize(("busy", "dry", "count"), [(80.0, False, 1), (80.0, True, 1), (20.0, False, 0)])
+def test_a_busy_machine_is_said(
+    busy: float, dry: bool, count: int, tmp_path, measured: Counter[str], monkeypatch
+) -> None:
     monkeypatch.setattr("pipeline.plan.machine.psutil.cpu_percent", lambda seconds: busy)
     lines: list[str] = []
     question = read_question([*WORDS, *ONE_MODEL[:2], "launcher.workers=1"])
-    measured_machine(dataclasses.replace(estimate(question), study=Study(tmp_path), given_precision=None), lines.append)
-    assert sum(line.startswith("this machine is busy, 80% of its cores: ") for line in lines) == count
-    assert sum("; the precision, on which losses depend, is chosen by them" in line for line in lines) == count
+    context = estimate(dataclasses.replace(question, dry_run=dry))
+    measured_machine(dataclasses.replace(context, study=Study(tmp_path), given_precision=None), lines.append)
+    assert sum(line.startswith("other processes use 80% of the cores, so speeds are ") for line in lines) == count
+    # A dry run keeps no precision.
+    kept = sum("; the precision, on which losses depend, is chosen by these speeds and stays" in line for line in lines)
+    assert kept == count * (not dry)
 
 
 @pytest.mark.parametrize(("fp32", "bf16", "chosen"), [(30.0, 20.0, "fp32"), (30.0, 0.0, "bf16"), (0.0, 0.0, "bf16")])
