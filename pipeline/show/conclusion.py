@@ -309,12 +309,10 @@ class _Measured:
             return "", measured  # No ratio is above it.
         if abs(increase - tolerance) <= max(MISSED * abs(tolerance), 1e-3) and outcome.verdict != NOT_CONFIRMED:
             if increase > tolerance and self.ends[self.general].inside:
-                more = f"{100 * (increase - tolerance):.2g} points more, as the prediction's interval allows for"
+                more = f"{100 * (increase - tolerance):.2g} points more, inside its 90% interval"
                 if crossing and crossing.value < (self.answer.mixture or {})[self.domain]:
                     self.keeps = ratio_of_run(crossing.value)
-                    measured = (
-                        f"by the runs this keeps to the tolerance, since at the predicted {self.ratio} {measured}"
-                    )
+                    measured = f"by the runs this keeps to the tolerance; at the predicted {self.ratio} {measured}"
                 measured = f"{measured}: {more}"
             return "", measured
         if outcome.verdict == CONFIRMED:
