@@ -28,7 +28,7 @@ from pipeline.done import (
     needs_no_job,
     open_runs,
 )
-from pipeline.goals.active.outlook import costliest_round
+from pipeline.goals.active.outlook import again_lines, costliest_round
 from pipeline.goals.planning import planned_now, refused_by_plan
 from pipeline.goals.ratio.asked import cost_line
 from pipeline.goals.registry import goal_of, question_of_study, read_question, refuse_other_runs, unread_keys
@@ -164,7 +164,7 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
                     console.print("next: the words that were rehearsed, without rehearsal=true", highlight=False)
                     return
                 command = ["plan", *real]
-    if command[0] in ("confirm", "refine"):
+    if command[0] in ("train", "confirm", "refine"):
         with contextlib.suppress(StudyError, ConfigError, SpecError, CorpusError):
             print_items(_cost(command, context), console)
     trains = exported(context) if command[0] == "export" else ""
@@ -176,11 +176,14 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
 
 
 def _cost(command: Sequence[str], context: Context) -> Iterator[str]:
-    """What the runs of a command cost that is named next, confirm or refine, a line; none where it trains none.
+    """What the runs cost of a command that is named next, and why it is named where it trains none, or perhaps; a line.
 
     Which runs refine chooses takes seconds to say, so of a new round it is the limit.
     """
     verb, folder, *overrides = command
+    if verb == "train":
+        yield from again_lines(context)
+        return
     context = as_planned(context_of(question_of(verb, [folder, *overrides])) if overrides else context)
     goal, many = goal_of(context.question), context.question.goal_kind.many_domains
     if verb == "confirm":
@@ -189,6 +192,8 @@ def _cost(command: Sequence[str], context: Context) -> Iterator[str]:
         runs, most = [run for run in open_runs(context) if run.role != "confirm"], ""
         if not runs and not awaits_refine(context):
             runs, most = costliest_round(context), "at most "
+    if verb == "confirm" and all(context.study.state(run) == "done" for run in runs):
+        yield "cptlaw confirm trains nothing: the runs are done, and it compares them with the prediction"
     runs = [run for run in runs if context.study.state(run) != "done"]
     if count := sum(run.role != "pretrain" for run in runs):
         trained = f"cptlaw {verb} trains {most}{count} run{'s' * (count > 1)}"

@@ -326,7 +326,9 @@ def test_what_the_next_command_costs_is_said_before_it(confirmed: Context, monke
 
     (confirmed.study.folder / "confirmation.json").unlink()
     runs = [run for run in confirmed.plan if run.role == "confirm"]
-    assert said() == [f"next: cptlaw confirm {confirmed.study.word}"]  # Which trains nothing.
+    nothing, following = said()
+    assert nothing == "cptlaw confirm trains nothing: the runs are done, and it compares them with the prediction"
+    assert following == f"next: cptlaw confirm {confirmed.study.word}"
     for run in runs:
         (confirmed.study.runs / run.name / "DONE").unlink()
     assert said()[0] == f"cptlaw confirm trains {len(runs)} runs: {len(runs)} times the run asked about, by tokens"

@@ -17,7 +17,7 @@ from pipeline.goals.active.candidates import (
     unit,
 )
 from pipeline.goals.active.rounds import chosen_runs, design_runs, has_ended, most_runs
-from pipeline.question.design import budget_key
+from pipeline.question.design import budget_key, is_active
 from pipeline.question.messages import ConfigError
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, StudyError
@@ -109,6 +109,14 @@ def begins_again(context: Context) -> bool:
         rounds = chosen_runs(context).rounds
         return bool(rounds and rounds[-1].stop and later_runs(context, design_runs(context)))
     return False
+
+
+def again_lines(context: Context) -> Iterator[str]:
+    """That train may choose more runs, since the rounds ended for another goal or design, and their cost; a line."""
+    if is_active(context.question) and begins_again(context):
+        left = cost_in(context.once(unit), context.once(budget) - chosen_runs(context).spent)
+        why = "the rounds of runs ended for another goal or design: cptlaw train finds out whether this one needs more"
+        yield f"{why}, at most {left} {context.once(unit)}"
 
 
 def costliest_round(context: Context) -> list[PlannedRun]:

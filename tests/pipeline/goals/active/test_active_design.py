@@ -33,7 +33,7 @@ from pipeline.goals.active.history import (
     read_rounds,
     write_rounds,
 )
-from pipeline.goals.active.outlook import plan_lines
+from pipeline.goals.active.outlook import again_lines, plan_lines
 from pipeline.goals.active.rounds import (
     add_confirmation_runs,
     chosen_runs,
@@ -232,6 +232,9 @@ def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
     within = {"tolerance": 0.003, "budget": 1.0001 * chosen_runs(copied[0]).spent}
     settings = [copied[0], asking(copied[0], **within), asking(copied[0], tolerance=0.003)]
     assert [step_after("status", setting) == "train" for setting in settings] == [False, False, True]
+    assert not [*again_lines(settings[0])]
+    (line,) = again_lines(settings[2])
+    assert re.search(r": cptlaw train finds out whether this one needs more, at most \d\.?\d?e\+13 FLOPs$", line)
     added = next_round(asking(copied[0], tolerance=0.003))
     assert added.chosen
     # The round that reached the tolerance had no runs.
