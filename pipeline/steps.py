@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from fitting import PointsError
 from pipeline.done import (
     awaits_refine,
     confirming_import,
@@ -23,14 +24,7 @@ from pipeline.done import (
     open_runs,
 )
 from pipeline.goals.goal import PlanNotes
-from pipeline.goals.planning import (
-    Planned,
-    notes_on_text,
-    planned_now,
-    planned_or_estimated,
-    refusals,
-    refused_by_plan,
-)
+from pipeline.goals.planning import Planned, notes_on_text, planned_now, planned_or_estimated, refusals, refused_by_plan
 from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
@@ -40,6 +34,7 @@ from pipeline.plan.prepared_corpora import changed_corpora, generation_lines, pr
 from pipeline.plan.runs import by_domain
 from pipeline.plan.write import add_to_plan, as_planned, precision_note, write_plan
 from pipeline.question.data import same_texts
+from pipeline.question.design import is_active
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.conclusion import conclusion_of
@@ -164,6 +159,21 @@ def train(context: Context, console: Console) -> Exit:
         if code != Exit.DONE or not goal.is_staged(question) or question.run is not None:
             return code
         trained = names
+
+
+def answer_trained(question: Question, console: Console) -> None:
+    """Collect, fit and recommend where rounds have ended without an answer to it; what fails is a line."""
+    here = is_active(question) and not question.launcher.elsewhere
+    for context in map(context_of, answered_questions(question) if here else ()):
+        if is_answered(context) or not has_trained(context):
+            continue
+        console.print("fitting the laws to all points, as cptlaw recommend does", highlight=False)
+        try:
+            collect_points(context.study, question.corpora.general)
+            goal_of(question).fit(context.fresh(), console.print)
+            goal_of(question).recommend(context.fresh(), console.print)
+        except (ConfigError, PointsError, StudyError) as error:
+            console.print(str(error), highlight=False, markup=False, soft_wrap=True)
 
 
 def collect(context: Context, console: Console) -> Exit:
@@ -373,12 +383,8 @@ def _take(name: str, context: Context, answered: Sequence[Question], console: Co
     try:
         code = STEPS[name].run(context.fresh(), console)
     finally:
-        if (
-            code in (Exit.CRASH, Exit.UNEXPECTED)
-            and name != "report"
-            and context.fresh().plan
-            and not was_interrupted()
-        ):
+        has_failed = code in (Exit.CRASH, Exit.UNEXPECTED) and name != "report"
+        if has_failed and context.fresh().plan and not was_interrupted():
             for question in answered:
                 with contextlib.suppress(ConfigError, CorpusError, SpecError, StudyError):
                     report(context_of(question), console)

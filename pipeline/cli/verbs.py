@@ -45,7 +45,7 @@ from pipeline.show.conclusion import conclusion_of
 from pipeline.show.report.page import refuse_without_plotly
 from pipeline.show.terminal import answer_line, print_items
 from pipeline.show.tracking.sync import sync
-from pipeline.steps import STEPS, answered_questions, go_on, next_command, step_after, steps_between
+from pipeline.steps import STEPS, answer_trained, answered_questions, go_on, next_command, step_after, steps_between
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import IMPORTED, Study, StudyError, import_words, keep_overrides, study_of
 from pipeline.study.status import is_followed, status_table, statuses
@@ -286,6 +286,8 @@ def carry_out(verb: str, question: Question, console: Console) -> Exit:
         code = STEPS[verb].run(context_of(question), console)
     else:
         code = FUNCTIONS[verb](question, console) or Exit.DONE
+    if verb == "train" and code == Exit.DONE and not question.dry_run and question.run is None:
+        answer_trained(question, console)
     if verb in _ANSWERING and code in (Exit.DONE, Exit.CRASH) and not question.dry_run:
         of_all = verb in ("train", "continue", "quickstart")
         _print_known(answered_questions(question) if of_all else [question], console)

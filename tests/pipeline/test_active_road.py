@@ -1,5 +1,6 @@
 """An active design through the command line: real training in rounds, a kill on the way, an answer, one more round."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -56,14 +57,17 @@ def test_rounds_of_two_machines_a_kill_an_answer_and_one_more_round(words: list[
 
     # One machine that nobody disturbs chooses and trains the same.
     assert run(["prepare", *words, "name=alone"]) == 0
+    capsys.readouterr()
     assert run(["train", *words, "name=alone"]) == 0
+    assert re.search(r"\n[^\n]+ domain [^\n]+\.\n.*next: cptlaw (confirm|refine) \S+\n$", capsys.readouterr().out, re.S)
     alone = study_in(words, "alone")
     chosen = [[[run.run for run in one.chosen] for one in read_rounds(of)] for of in (alone, study)]
     assert chosen[0] == chosen[1]
     assert read_rounds(alone)[-1].stop == rounds[-1].stop
     assert {planned.name for planned in alone.read_plan()} == {planned.name for planned in plan}
 
-    for verb in ("collect", "fit", "recommend", "confirm"):
+    # Whatever ended the rounds, there is an answer.
+    for verb in ("confirm", "collect", "fit", "recommend"):
         assert run([verb, str(study.folder)]) == 0, verb
     confirmed = {planned.name for planned in study.read_plan() if planned.role == "confirm"}
     assert confirmed

@@ -1,6 +1,7 @@
 """Rounds of chosen runs on losses from a known law: what is chosen, when it stops, and stops at any moment."""
 
 import dataclasses
+import io
 import itertools
 import os
 import re
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fitting import LAWS
+from pipeline import steps
 from pipeline.goals.active import rounds
 from pipeline.goals.active.candidates import (
     CandidateRun,
@@ -247,6 +250,22 @@ def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
     spent = sum(run.cost for one in read_rounds(copied[1]) for run in one.chosen)
     (line,) = plan_lines(asking(copied[0], tolerance=0.003, budget=1.0001 * spent), runs)
     assert re.search(r"; no more follow: what is left of [\d.e+]+ FLOPs is enough for no other run$", line)
+
+
+@pytest.mark.parametrize("stop", [TOLERANCE, BUDGET, None])
+def test_train_answers_whatever_ended_the_rounds(copied: tuple[Context, Study], stop: str | None, monkeypatch) -> None:
+    setting, study = copied
+    setting.question.bootstrap = 2
+    monkeypatch.setattr(steps, "context_of", lambda question: setting.asking(question).fresh())
+    *earlier, last = read_rounds(study)
+    write_rounds(study, [*earlier, dataclasses.replace(last, stop=stop)] if stop else earlier)
+    steps.answer_trained(setting.question, Console(file=io.StringIO()))
+    # Of rounds that go on train finds out more.
+    assert Recommendation.path(study).exists() == (stop is not None)
+    if stop:
+        assert step_after("train", setting.fresh()) == "confirm"
+        steps.answer_trained(setting.question, Console(file=(shown := io.StringIO())))
+        assert not shown.getvalue()
 
 
 def test_the_budget_is_at_least_that_of_the_runs_that_are_there(copied: tuple[Context, Study]) -> None:
