@@ -45,8 +45,12 @@ OF_RUNS = re.compile(r"(pretrain|mixture|ladder|sequence_length|corpora\.sources
 def refuse_other_runs(question: Question, verb: str, overrides: Iterable[str]) -> None:
     """Raise ConfigError, a line each, for overrides that change keys of the runs which a study was planned with."""
     study = study_of(question)
-    given = {word.split("=")[0].split("@")[-1].lstrip("+~"): word for word in overrides}
+    words = [*overrides]
+    given = {word.split("=")[0].split("@")[-1].lstrip("+~"): word for word in words}
     given = {key: word for key, word in given.items() if OF_RUNS.match(key)}
+    if all("=" in word for word in words):
+        # Without a folder the words may be those of an earlier plan: which runs and text it had changes no answer.
+        given = {key: word for key, word in given.items() if not re.match(r"mixture|corpora", key)}
     if verb not in ("fit", "recommend", "confirm") or not given or not (study.folder / "study.yaml").exists():
         return
     planned, asked = map(OmegaConf.structured, (question_of_study(study.folder, [], again=False), question))
