@@ -110,7 +110,7 @@ def _write_and_print(planned: Planned, notes: PlanNotes, console: Console) -> Ex
         console.print(note, highlight=False, soft_wrap=True)
     if missing:
         again = "" if question.dry_run else "; run cptlaw prepare, then plan again"
-        print_items([f"{missing}: this is an estimate, nothing is written{again}"], console)
+        print_items([f"{missing}: this is an estimate, no plan is written{again}"], console)
         print_items(() if context.is_prepared else generation_lines(question), console)
     else:
         done = sum(study.state(run) == "done" for run in runs)

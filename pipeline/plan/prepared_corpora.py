@@ -96,8 +96,9 @@ def size_lines(question: Question, sizes: Mapping[str, tuple[int, bool]]) -> lis
     """Lines on what `estimated_tokens` are, by which guess, and of which corpora nothing is known."""
     of_each = [f"{name} some {quantity(tokens)}" for name, tokens in estimated_tokens(sizes).items()]
     guessed = ", ".join(name for name, (_, guess) in sizes.items() if guess)
-    guess = f"; compressed files, of {guessed}, are taken for {COMPRESSED} times their bytes, a guess" * bool(guessed)
-    line = f"tokens, estimated from file sizes or max_bytes at {BYTES_A_TOKEN} bytes each: {', '.join(of_each)}{guess}"
+    line = f"tokens, estimated from file sizes or max_bytes at {BYTES_A_TOKEN} bytes each: {', '.join(of_each)}"
+    if guessed:
+        line += f"; compressed files of {guessed} (.gz, .zst, .parquet) are taken for {COMPRESSED} times their bytes"
     sources = question.corpora.sources.items()
     unknown = [name for name, source in sources if name not in sizes and source.kind != "generated"]
     taken = f"tokens of {', '.join(unknown)}: not known before prepare, taken for enough; give "

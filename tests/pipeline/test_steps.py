@@ -247,7 +247,7 @@ def test_without_a_precision_the_plan_is_an_estimate(confirmed: Context, capsys:
     context = confirmed.asking(dataclasses.replace(confirmed.question, precision="auto"))
     before = confirmed.study.plan_file.read_bytes()
     assert steps.plan(context, Console(soft_wrap=True)) == Exit.DONE
-    line = "the precision of this study is not chosen yet: this is an estimate, nothing is written"
+    line = "the precision of this study is not chosen yet: this is an estimate, no plan is written"
     assert f"{line}; run cptlaw prepare, then plan again" in capsys.readouterr().out
     assert confirmed.study.plan_file.read_bytes() == before
     assert steps.step_after("plan", context) == "prepare"

@@ -431,7 +431,7 @@ def test_a_dry_run_of_all_steps_leaves_no_folder(words, study, slurm, tmp_path: 
     elsewhere = [f"data={tmp_path / 'unprepared'}", f"studies={tmp_path / 'new'}"]
     assert run(["quickstart", *words, *elsewhere, "dry_run=true"]) == 0
     out = capsys.readouterr().out
-    assert out.count("the corpora are not prepared: this is an estimate, nothing is written") == 1
+    assert out.count("the corpora are not prepared: this is an estimate, no plan is written") == 1
     assert "$ sbatch --parsable " in out
     assert not (tmp_path / "unprepared").exists()
     assert not (tmp_path / "new").exists()

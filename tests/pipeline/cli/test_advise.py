@@ -32,7 +32,7 @@ def test_from_a_model_to_a_confirmed_answer(brought: Path, texts: Path, tmp_path
     shown = capsys.readouterr().out
     assert "documents are preceded by <|endoftext|>" in shown
     assert "first round" in shown
-    assert "the corpora are not prepared: this is an estimate, nothing is written\n" in shown
+    assert "the corpora are not prepared: this is an estimate, no plan is written\n" in shown
     assert "tokens, estimated from file sizes or max_bytes at 3 bytes each: " in shown
     # Its speed was measured.
     assert re.search(r"asked about: .* on one worker\n", shown)

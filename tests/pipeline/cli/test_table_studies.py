@@ -39,7 +39,7 @@ def test_a_dry_run_prints_the_jobs_of_a_study_whose_text_is_not_there(tmp_path: 
     for more in ([], ["tables.run=true"]):
         assert _tables(tmp_path, *words, *more) == 0
         printed = " ".join(capsys.readouterr().out.split())
-        assert "the corpora are not prepared: this is an estimate, nothing is written" in printed
+        assert "the corpora are not prepared: this is an estimate, no plan is written" in printed
         assert "$ sbatch --parsable " in printed
         assert printed.endswith(" ".join(["launcher.slurm.gpus=8", *more]))
         assert not list(tmp_path.iterdir())

@@ -64,7 +64,7 @@ def test_text_shorter_than_the_runs_read_is_said_before_it_is_tokenised(tmp_path
     words.append("continual.steps=120")
     planned = planned_or_estimated(context_of(read_question(words)))
     (line,) = planned.sizes
-    guess = "compressed files, of domain, are taken for 3 times their bytes, a guess"
+    guess = "compressed files of domain (.gz, .zst, .parquet) are taken for 3 times their bytes"
     start = "tokens, estimated from file sizes or max_bytes at 3 bytes each: "
     assert line == f"{start}general some 3 M, domain some 90 k; {guess}"
     (line,) = planned.text_lines()
