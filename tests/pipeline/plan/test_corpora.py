@@ -279,8 +279,8 @@ def test_one_spelling_of_a_path_is_one_corpus(tmp_path: Path, monkeypatch: pytes
 def test_confirming_with_other_corpora_than_the_plan_has_is_refused(texts: Path, tmp_path: Path, capsys) -> None:
     words = small_words(texts, tmp_path, "ladder=[]")
     elsewhere = shutil.copytree(texts / "code", tmp_path / "elsewhere")
-    moved = small_words(texts, tmp_path, f"corpora.sources.domain.path={elsewhere}")
-    other = small_words(texts, tmp_path, f"corpora.sources.domain.path={texts / 'general'}")
+    moved = small_words(texts, tmp_path, "ladder=[]", f"corpora.sources.domain.path={elsewhere}")
+    other = small_words(texts, tmp_path, "ladder=[]", f"corpora.sources.domain.path={texts / 'general'}")
     for each in (words, moved, other):
         prepare_corpora(read_question(each), lambda _: None)
     question = read_question(words)
