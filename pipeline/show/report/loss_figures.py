@@ -51,10 +51,11 @@ def loss_curves(evidence: Evidence) -> Figure | None:
                     drawn.add((law, law == laws[0]))
                     traces.append(line(x, y, ratio_colour(ratio), dash, width))
             for ratio, runs in rows.groupby("ratio"):
-                symbol, size = ("diamond", 8) if set(runs["role"]) == {"confirm"} else ("circle", 6)
                 ratio = float(ratio)  # pyright: ignore[reportArgumentType]
                 hover = f"{percent(ratio)} {label(evidence.domain)}: %{{y:.4f}} at %{{x:.3s}} tokens"
-                traces.append(dots(runs["tokens"], runs["loss"], ratio_colour(ratio), size, symbol, hover))
+                for unseen, marked in runs.groupby(runs["role"] == "confirm"):
+                    symbol, size = ("diamond", 8) if unseen else ("circle", 6)
+                    traces.append(dots(marked["tokens"], marked["loss"], ratio_colour(ratio), size, symbol, hover))
             x = log_axis("tokens of the CPT run, logarithmic", rows["tokens"])
             y = axis("loss, nats per token", range=bounds)
             panels.append(panel(f"Loss on {corpus}", title, traces, x, y))

@@ -370,6 +370,17 @@ def test_points_kept_without_their_runs_make_the_same_page_but_for_what_the_runs
     assert re.findall(r"\d+ of \d+", kept.words.split("runs done")[1].split("Notes")[0]) == done
 
 
+def test_a_confirmation_run_is_a_diamond_beside_a_fitted_run_of_its_ratio(whole):
+    study, question = whole
+    evidence = Evidence(Context(question, study))
+    assert evidence.points is not None
+    vars(evidence)["points"] = evidence.points.assign(ratio=1.0, N=0.1, model="one")
+    figure = loss_curves(evidence)
+    assert figure is not None
+    marks = [trace["marker"]["symbol"] for panel in figure.panels for trace in panel.spec["data"] if "marker" in trace]
+    assert marks.count("diamond") == marks.count("circle") == len(evidence.corpora)
+
+
 def test_an_variant_has_panels_of_its_own(whole):
     study, question = whole
     evidence, other = Evidence(Context(question, study)), Evidence(Context(question, study))
