@@ -25,6 +25,7 @@ from pipeline.done import (
 )
 from pipeline.goals.goal import PlanNotes
 from pipeline.goals.planning import Planned, notes_on_text, planned_now, planned_or_estimated, refusals, refused_by_plan
+from pipeline.goals.ratio.law_goal import answer_rounds
 from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
@@ -169,9 +170,7 @@ def answer_trained(question: Question, console: Console) -> None:
             continue
         console.print("fitting the laws to all points, as cptlaw recommend does", highlight=False)
         try:
-            collect_points(context.study, question.corpora.general)
-            goal_of(question).fit(context.fresh(), console.print)
-            goal_of(question).recommend(context.fresh(), console.print)
+            answer_rounds(goal_of(question), context, console.print)
         except (ConfigError, PointsError, StudyError) as error:
             console.print(str(error), highlight=False, markup=False, soft_wrap=True)
 

@@ -166,12 +166,12 @@ def is_near(run: CandidateRun, others: Sequence[ChosenRun]) -> bool:
 def beside_nearest(
     answer: float | None, chosen: Hashable, gains: Mapping[Hashable, float], ratios: Mapping[Hashable, float]
 ) -> str:
-    """What the best candidate at the ratio nearest to the answer takes from its variance, against the chosen one.
+    """How much less the best candidate at the ratio nearest to the answer narrows it than the chosen one, in words.
 
     Empty: that is at the same ratio, or there is no answer yet, or the chosen one takes nothing.
 
     >>> beside_nearest(0.96, "b", {"a": 1.0, "b": 2.0}, {"a": 0.9, "b": 0.0})
-    'one at 0.9, nearest to the answer, would take 50% as much off its variance for the cost'
+    'one at 0.9, nearest to the answer, would narrow it 50% as much for its cost'
     """
     if answer is None or not gains[chosen]:
         return ""
@@ -179,8 +179,7 @@ def beside_nearest(
     best = max(gain for one, gain in gains.items() if ratios[one] == nearest)
     if ratios[chosen] == nearest:
         return ""
-    part = f"{best / gains[chosen]:.0%} as much off its variance for the cost"
-    return f"one at {nearest:g}, nearest to the answer, would take {part}"
+    return f"one at {nearest:g}, nearest to the answer, would narrow it {best / gains[chosen]:.0%} as much for its cost"
 
 
 def _continued(question: Question, own: CandidateRun, chosen: Sequence[ChosenRun]) -> list[int]:

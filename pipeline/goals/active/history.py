@@ -79,6 +79,8 @@ class DesignRound:
     unsettled: bool = False
     """Whether they are not to end the rounds: those of a recommendation that is not known to hold, or where there was
     none the posterior's."""
+    by_posterior: bool = False
+    """Whether the half-width is the posterior's, which takes the laws for right, and not that of a recommendation."""
     stop: str | None = None
     """TOLERANCE, BUDGET or CANDIDATES; None: runs were chosen."""
 
@@ -104,7 +106,7 @@ class DesignRound:
                 open_ = self.reason if self.reason == ANSWER_BEYOND else unsettled
                 known += f", but {open_}, so one more round" if self.chosen else ""
             else:
-                half = f"half of its 90% interval{' by the posterior' if self.more else ''}"
+                half = f"half of its 90% interval{' by the posterior' if self.more or self.by_posterior else ''}"
                 known += f", {half} {self.half_width:.3f} ({asked})"
         # The budget holds for the rounds that follow by themselves alone.
         limit = "" if self.more or self.spent > self.budget else f" of at most {cost_in(self.unit, self.budget)}"

@@ -303,9 +303,11 @@ def _round(
     )
     certain = points is not None and not more and proposal.before <= added.tolerance
     if points is not None:
-        answer = recommended() if certain and recommended else (proposal.answer, proposal.before, True)
-        ratio, half_width, settled = answer or (proposal.answer, proposal.before, False)
-        added = dataclasses.replace(added, answer=ratio, half_width=half_width, unsettled=not settled)
+        answer = recommended() if certain and recommended else None
+        ratio, half_width, settled = answer or (proposal.answer, proposal.before, not (certain and recommended))
+        added = dataclasses.replace(
+            added, answer=ratio, half_width=half_width, unsettled=not settled, by_posterior=answer is None
+        )
         narrow = certain and settled and half_width <= added.tolerance
         if narrow and is_enough(question, chosen.rounds[-1], added, chosen.chosen):
             return dataclasses.replace(added, stop=TOLERANCE)

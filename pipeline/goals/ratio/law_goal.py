@@ -55,6 +55,9 @@ from pipeline.study.fitted_points import first_mixture
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
 from pipeline.study.number_format import percent
 
+_FOLLOWS = "another round follows, as far as design.budget allows"
+"""The end of a line on an answer that does not end the rounds."""
+
 
 class LawGoal(Goal):
     """A domain ratio beside general text, by laws fitted to the losses of both."""
@@ -116,9 +119,7 @@ class LawGoal(Goal):
         within = f"design.tolerance={context.question.design.tolerance:g}"
         log(f"the domain ratio may be known within {within}: fitting the laws to all points, as cptlaw recommend does")
         try:
-            collect(context.study, context.question.corpora.general)
-            self.fit(context.fresh(), log)
-            content = self.recommend(context.fresh(), log)
+            content = answer_rounds(self, context, log)
         except (StudyError, PointsError, ConfigError):
             return None  # Too few points for a law, or too short runs for so many tokens: more runs are needed.
         if content.mixture is None or content.low is None or content.high is None:
@@ -127,15 +128,11 @@ class LawGoal(Goal):
             return None  # The law is not tested at a ratio that it was not fitted to: more ratios are needed.
         ratio, half_width = content.mixture[context.question.corpora.domain], (content.high - content.low) / 2
         if content.missed:
-            log(f"{content.missed}: the laws do not hold there yet, so further runs are needed")
+            log(f"{content.missed}: the laws do not hold there yet; {_FOLLOWS}")
             return ratio, half_width, False
         if wide := self.too_wide(context.question, content):
             wide += beyond_runs(context, ratio)
-            half = f"by them half of the 90% interval of the domain ratio is {half_width:.3f} ({within})"
-            log(
-                f"{half}; whether the answer keeps to goal.tolerance is not known yet: {wide}; runs for the fit are "
-                "chosen for the ratio, cptlaw confirm measures the change"
-            )
+            log(f"whether the answer keeps to goal.tolerance is not known yet: {wide}; {_FOLLOWS}")
         return ratio, half_width, not wide
 
     def add_round(self, context: Context) -> str:
@@ -349,6 +346,22 @@ class LawGoal(Goal):
     def confirm(self, context: Context, runs: list[PlannedRun]) -> Confirmation:
         collect(context.study, context.question.corpora.general)
         return compare(context.fresh(), runs, self.outcome, self.steps)
+
+
+def answer_rounds(goal: Goal, context: Context, log: Log) -> Recommendation:
+    """Collect, fit and recommend, with a line on how wide the interval of the ratio is by the fits.
+
+    Raises:
+        ConfigError, PointsError, StudyError: there is no answer.
+    """
+    collect(context.study, context.question.corpora.general)
+    goal.fit(context.fresh(), log)
+    content = goal.recommend(context.fresh(), log)
+    assert isinstance(content, Recommendation)
+    if content.low is not None and content.high is not None:
+        half = f"by them half of the 90% interval of the domain ratio is {(content.high - content.low) / 2:.3f}"
+        log(f"{half} (design.tolerance={context.question.design.tolerance:g})")
+    return content
 
 
 def _refuse_other_runs(context: Context) -> None:

@@ -259,7 +259,8 @@ def test_train_answers_whatever_ended_the_rounds(copied: tuple[Context, Study], 
     monkeypatch.setattr(steps, "context_of", lambda question: setting.asking(question).fresh())
     *earlier, last = read_rounds(study)
     write_rounds(study, [*earlier, dataclasses.replace(last, stop=stop)] if stop else earlier)
-    steps.answer_trained(setting.question, Console(file=io.StringIO()))
+    steps.answer_trained(setting.question, Console(file=(fitted := io.StringIO()), width=200))
+    assert ("by them half of the 90% interval of the domain ratio is " in fitted.getvalue()) == (stop is not None)
     # Of rounds that go on train finds out more.
     assert Recommendation.path(study).exists() == (stop is not None)
     if stop:
@@ -302,6 +303,7 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     wide = round_after((0.4, 0.02))
     assert wide.stop is None
     assert (wide.answer, wide.half_width) == (0.4, 0.02)
+    assert ", half of its 90% interval 0.020 (design.tolerance=0.006)" in wide.line()
     assert len(wide.chosen) == 2  # Though the posterior wants none.
     unknown = round_after(None)
     assert unknown.stop is None
@@ -362,6 +364,9 @@ def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Context
     assert f"next: {named}; by the laws these narrow it most" in found.line()
     known = dataclasses.replace(found, half_width=1.05 * (found.chosen[-1].half_width or 0.0))
     assert known.line().endswith("but little: what is left is how well the laws hold, which cptlaw confirm measures")
+    # Of a round that train chose by itself too.
+    stopped = dataclasses.replace(found, more=False, half_width=0.5, chosen=[], stop=BUDGET)
+    assert ", half of its 90% interval by the posterior 0.500 (design.tolerance=" in stopped.line()
     by_laws = "by the laws these narrow it most for their cost"
     assert dataclasses.replace(known, more=False).line().endswith(by_laws)
     first = dataclasses.replace(known, more=False, answer=None, half_width=None)
@@ -391,15 +396,18 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     with monkeypatch.context() as patch:
         patch.setattr(goal, "too_wide", lambda question, answer: "the loss may be anything")
         assert goal._recommended(context.fresh(), lines.append) == (ratio, half_width, False)
-    assert f"half of the 90% interval of the domain ratio is {half_width:.3f} (design.tolerance=0.006)" in lines[-1]
-    assert "keeps to goal.tolerance is not known yet: the loss may be anything; runs for the fit are" in lines[-1]
-    assert lines[-1].endswith("cptlaw confirm measures the change")
+    assert (
+        lines[-2]
+        == f"by them half of the 90% interval of the domain ratio is {half_width:.3f} (design.tolerance=0.006)"
+    )
+    follows = "another round follows, as far as design.budget allows"
+    assert lines[-1].endswith(f"keeps to goal.tolerance is not known yet: the loss may be anything; {follows}")
     # Nor is it known where the laws miss a run that was measured near it.
     with monkeypatch.context() as patch:
         missed = f"the loss on general {MISSED_RUN}: a run of the fit at 90%"
         patch.setattr(answer_warnings, "_missed", lambda *_: iter([missed]))
         assert goal._recommended(context.fresh(), lines.append) == (ratio, half_width, False)
-    assert lines[-1] == f"{missed}: the laws do not hold there yet, so further runs are needed"
+    assert lines[-1] == f"{missed}: the laws do not hold there yet; {follows}"
     law = {"dcpt": LawConfig(min_ratio=1.1)}
     assert goal._recommended(setting.asking(dataclasses.replace(question, law=law)), lines.append) is None
 
