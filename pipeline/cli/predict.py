@@ -19,7 +19,7 @@ from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import by_corpus, perplexity_question, read_table, renamed
 from pipeline.cli.verbs import print_next
 from pipeline.cli.words import names_and_keys, own_words, settings_of
-from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios, unfollowed
+from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios, faded, unfollowed
 from pipeline.goals.ratio.answering_laws import ONE_RATIO, AnsweringLaws, answering_laws
 from pipeline.goals.ratio.averaged_laws import left_out_lines
 from pipeline.goals.registry import question_of_study
@@ -126,7 +126,8 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         rows = []
     elif max(horizon.values(), default=1.0) >= FAR:
         lines.append(f"far: kept runs ten to thirty times as far were missed by 3 to 14% in the mean ({_SEEN})")
-    limits = [*unfollowed(context, laws), *beyond.values(), beyond_peaks(context, peak)]
+    less = (line for ratio in known for line in faded(laws, ratio))
+    limits = [*unfollowed(context, laws), *less, *beyond.values(), beyond_peaks(context, peak)]
     notes = dict.fromkeys(filter(None, [*limits, other_batch(context.plan, target.tokens_per_step)]))
     lines += [f"note: {line}" for line in notes]
     tables, combination = [_table(rows)] if rows else [], dict[str, object]()

@@ -193,7 +193,7 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     yield from _harmed(context)
     yield from _spikes(context, laws)
     yield from _missed(context, laws, answer)
-    yield from _faded(laws, answer)
+    yield from faded(laws, answer.domain_ratio)
     beyond = beyond_ratios(laws, answer.domain_ratio and ratio_of_run(answer.domain_ratio))
     if answer.domain_ratio is not None and ONE_RATIO not in beyond:
         ratio = ratio_of_run(answer.domain_ratio)
@@ -322,11 +322,11 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
                 )
 
 
-def _faded(laws: AnsweringLaws, answer: Solution) -> Iterator[str]:
-    """A line for each corpus of which laws count less at the answer than in the average, by `LawAverage.weights_at`."""
-    if answer.domain_ratio is None:
+def faded(laws: AnsweringLaws, ratio: float | None) -> Iterator[str]:
+    """A line for each corpus of which laws count less at a domain ratio than elsewhere, by `LawAverage.weights_at`."""
+    if ratio is None:
         return
-    r = ratio_of_run(answer.domain_ratio)
+    r = ratio_of_run(ratio)
     for corpus, now in laws.weights_at(r).items():
         side = percent(1 - r if corpus == laws.corpora[0] else r)
         for law, weight in laws.weights[corpus].items():

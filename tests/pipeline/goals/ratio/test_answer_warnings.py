@@ -13,7 +13,6 @@ from pipeline.cli import predict
 from pipeline.goals.ratio import law_goal
 from pipeline.goals.ratio.answer_warnings import (
     UNFOLLOWED,
-    _faded,
     _harmed,
     _missed,
     _spikes,
@@ -21,6 +20,7 @@ from pipeline.goals.ratio.answer_warnings import (
     beyond_ratios,
     beyond_runs,
     by_weight,
+    faded,
     unfollowed,
 )
 from pipeline.goals.ratio.answering_laws import answering_laws, ratio_of_run
@@ -214,11 +214,11 @@ def test_the_loss_on_the_domain_makes_no_ratio_of_a_trade_off_unknown_but_the_pe
         assert [MISSED_RUN in line for line in lines] == [decides] * len(lines)
 
 
-def test_a_law_that_counts_less_at_the_answer_is_named(whole, monkeypatch) -> None:
+def test_a_law_that_counts_less_at_the_answer_is_named(whole, monkeypatch, capsys) -> None:
     made, question = whole
     laws = answering_laws(Context(question, made))
     answer = goal_of(question).solve(laws)
-    assert [*_faded(laws, answer)] == []
+    assert [*faded(laws, answer.domain_ratio)] == []
     average = laws.fit("general")
     assert isinstance(average, LawAverage)
     first, *others = average.fits
@@ -228,10 +228,14 @@ def test_a_law_that_counts_less_at_the_answer_is_named(whole, monkeypatch) -> No
     part = {law: dataclasses.replace(fit, ranges=ranges[law]) for law, fit in average.fits.items()}
     fits = {**laws.fits, "general": {**part, AVERAGE: dataclasses.replace(average, fits=part)}}
     laws = dataclasses.replace(laws, fits=fits)
-    (line,) = _faded(laws, dataclasses.replace(answer, domain_ratio=0.9))
+    (line,) = faded(laws, 0.9)
     weight, rest = average.weights[first], sum(average.weights[law] for law in others)
     now = 0.5 * weight / (0.5 * weight + rest)
     assert line == f"{first} was fitted to no run below 20% general: at 10% its weight is {now:.0%}, not {weight:.0%}"
+    monkeypatch.setattr(predict, "answering_laws", lambda _: laws)
+    monkeypatch.setattr(predict, "question_of_study", lambda *_: question)
+    predict.carry_out([str(made.folder), "domain_ratio=[0.5,0.9]"], LineConsole(), lambda _: None)
+    assert capsys.readouterr().out.count(f"note: {line}\n") == 1
     # The recommendation holds the weights of its own ratio.
     monkeypatch.setattr(law_goal, "answering_laws", lambda _: laws)
     monkeypatch.setattr(TradeOffGoal, "solve", lambda *_: dataclasses.replace(answer, domain_ratio=0.9))
