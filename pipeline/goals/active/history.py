@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fitting.design.design import WIDEST
 from pipeline.question.design import candidate_peaks
-from pipeline.question.schema import Question
+from pipeline.question.schema import GoalConfig, Question
 from pipeline.study.folder import Study, StudyError
 from pipeline.study.number_format import cost_in
 from pipeline.study.quantities import Number, Ratio, Steps
@@ -81,6 +81,8 @@ class DesignRound:
     none the posterior's."""
     by_posterior: bool = False
     """Whether the half-width is the posterior's, which takes the laws for right, and not that of a recommendation."""
+    asked: str = ""
+    """The question that the answer is of, as keys and values; empty: not written."""
     stop: str | None = None
     """TOLERANCE, BUDGET or CANDIDATES; None: runs were chosen."""
 
@@ -144,6 +146,16 @@ class DesignRound:
         )
         expected = self.chosen[-1].half_width if self.chosen else None
         return runs if expected is None else f"{runs}; expected half of the interval {expected:.3f}"
+
+
+def asked_of(goal: GoalConfig, steps: int) -> str:
+    """The question that the answer of a round is of: the keys of its goal that are given, and the run's length.
+
+    >>> asked_of(GoalConfig(tolerance=0.02), 60)
+    'goal.kind=trade-off goal.tolerance=0.02 goal.weight=0.5 target.steps=60'
+    """
+    given = {key: value for key, value in dataclasses.asdict(goal).items() if value not in (None, [])}
+    return " ".join([*(f"goal.{key}={value}" for key, value in given.items()), f"target.steps={steps}"])
 
 
 def history_file(study: Study) -> Path:

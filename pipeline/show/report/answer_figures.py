@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pipeline.goals.active.history import asked_of
 from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence, at_target, predicted, section
 from pipeline.show.report.loss_figures import RATIOS, THIN, seen
@@ -179,11 +180,18 @@ def places(evidence: Evidence) -> Figure | None:
 
 
 def rounds(evidence: Evidence) -> Figure | None:
-    """Half-width of the answer's interval, and the answer, against the cost of the chosen runs; None: not measured."""
+    """Half-width of the answer's interval, and the answer, against the cost of the chosen runs; None: not measured.
+
+    Of the rounds of the question that is answered now alone.
+    """
+    question, answer = evidence.question, evidence.recommendation
+    goal, target = (answer.goal, answer.asked) if answer else (question.goal, None)
+    of = asked_of(goal, (target or question.target).steps)
     known = [one for one in evidence.rounds if one.half_width is not None and one.answer is not None]
-    known = [one for one in known if one.unit == known[-1].unit]
+    known = [one for one in known if one.asked in ("", of)]
     if not known:
         return None
+    known = [one for one in known if one.unit == known[-1].unit]
     most = max(one.spent for one in known)
     unit = 1.0 if 0.01 <= most < 1e4 else 10.0 ** np.floor(np.log10(most))
     spent = np.array([one.spent for one in known]) / unit

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from fitting.law_average import AVERAGE
-from pipeline.goals.active.history import TOLERANCE, ChosenRun, DesignRound, write_rounds
+from pipeline.goals.active.history import TOLERANCE, ChosenRun, DesignRound, asked_of, write_rounds
 from pipeline.goals.ratio.answer_warnings import by_weight
 from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
@@ -331,7 +331,12 @@ def test_rounds_of_chosen_runs_are_drawn_against_their_cost(copied, tmp_path):
     rounds += [dataclasses.replace(one, round=3, spent=6e12, answer=0.5, half_width=0.04, stop=TOLERANCE)]
     # A run that is not planned is of another question.
     other = dataclasses.replace(one, chosen=[dataclasses.replace(runs[0], run="other")])
-    write_rounds(study, [*rounds, other])
+    # So is a round for another tolerance or length.
+    goal, steps = question.goal, question.target.steps
+    own, *others = asked_of(goal, steps), asked_of(dataclasses.replace(goal, tolerance=0.01), steps), asked_of(goal, 7)
+    rounds = [rounds[0], *(dataclasses.replace(one, asked=own) for one in rounds[1:])]
+    asked = [dataclasses.replace(one, answer=0.9, half_width=0.3, asked=of) for of in others]
+    write_rounds(study, [*asked, *rounds, other])
     made = written(study, question)
     assert "rounds" in [of["id"] for tag, of in made.elements if tag == "section"]
     figure = rounds_figure(Evidence(Context(question, study)))
