@@ -316,7 +316,7 @@ def _useless(tried: pd.DataFrame, by: str) -> str:
     """The remark on the laws of `worse_than_mean`; "" where there are none."""
     laws, spread = worse_than_mean(tried, by)
     useless = [f"{law} ({error_percent(error)})" for law, error in laws.items()]
-    than = f"more than those losses differ from their mean, {error_percent(spread)}: not to be used for this alone"
+    than = f"the mean of the measured losses would err by less, {error_percent(spread)}: not to be used for this alone"
     return f"; {', '.join(useless)}: {than}" if useless else ""
 
 

@@ -105,13 +105,13 @@ def test_a_law_is_named_that_errs_by_more_than_the_mean_of_the_losses_would():
     tried = table({"dcpt": [0.01, 0.02, 0.01], "dcpt-l1": [0.2, 0.3, 0.1], "power": [2.0, 1.5, 1.0]})
     (line,) = fitting.advise(tried.assign(measured=tried["row"].map({0: 2.0, 1: 4.0, 2: 3.0})))
     assert line.endswith(
-        "; power (150.00%): more than those losses differ from their mean, 22.22%: not to be used for this alone"
+        "; power (150.00%): the mean of the measured losses would err by less, 22.22%: not to be used for this alone"
     )
     # What their noise alone makes of losses that differ by nothing is no verdict.
     level = table({"dcpt": [0.0006, 0.0007, 0.0006], "dcpt-l1": [0.0021] * 3})
     level = level.assign(measured=level["row"].map({0: 2.679, 1: 2.677, 2: 2.675}))
     (line,) = fitting.advise(level)
-    assert "; dcpt-l1 (0.21%): more than those losses differ" in line
+    assert "; dcpt-l1 (0.21%): the mean of the measured losses" in line
     # The losses of one run differ from their mean by nothing, or by its own course.
     one = tried.assign(measured=3.0, run=0)
     assert "for this alone" not in fitting.advise(one)[0]

@@ -24,6 +24,11 @@ from training.schedule import learning_rates
 
 UNFOLLOWED = "are not followed by"
 """What a warning says of the losses of a corpus that the answering laws miss by more than their mean would."""
+_TELLING = {
+    **{"ratio": "runs at more ratios", "tokens": "longer runs", "size": "runs of more sizes"},
+    "size-and-tokens": "longer runs of more sizes",
+}
+"""Split -> runs that say more of what the laws miss there."""
 INFEASIBLE = "no ratio is feasible"
 """What `fitting.answers.trade_off` warns of where it is likely that no ratio answers."""
 WEIGHTS = (
@@ -263,13 +268,13 @@ def unfollowed(context: Context, laws: AnsweringLaws) -> Iterator[str]:
             missing, spread = worse_than_mean(rows, split)
             if {*answering} <= missing.keys():
                 errors = ", ".join(f"{law} (error {error_percent(missing[law])})" for law in answering)
-                better = [law for law in rows["law"].unique() if law not in missing]
-                remedy = "give cptlaw fit other laws (docs/choosing.md)"
+                better = [law for law in rows["law"].unique() if law not in {*missing, *context.laws_without_peaks}]
+                remedy = f"{_TELLING[split]} tell more"
                 if better:
-                    remedy = f"{better[0]} predicts them, but has no part in this answer"
+                    remedy = f"{better[0]} predicts them: cptlaw fit with law=[{better[0]}] answers by it alone"
                 yield (
-                    f"the losses on {corpus} {UNFOLLOWED} {errors} on {PREDICTED[split]}: they differ from their mean "
-                    f"by {error_percent(spread)}; {remedy}"
+                    f"the losses on {corpus} {UNFOLLOWED} {errors} on {PREDICTED[split]}: the mean of the measured "
+                    f"losses would err by {error_percent(spread)}, less than every law of this answer; {remedy}"
                 )
 
 

@@ -25,9 +25,11 @@ def weight_lines(context: Context) -> Iterator[str]:
         if shown := "; ".join(f"{weights_used(weights[corpus])} on {corpus}" for corpus in averaged):
             kinds = {corpus: laws.fit(corpus).spread.kind(target.N, target.D) for corpus in averaged}
             splits = dict.fromkeys(weighing_split(context.tested, corpus, kind) for corpus, kind in kinds.items())
+            beyond = " and ".join(dict.fromkeys(kinds.values())).replace("-", " ")
             yield (
                 f"the answer is of an average of the laws: {shown}; weights go with 1 / (error of held-out "
-                f"{' and '.join(splits)} squared + {WEIGHT_FLOOR:.1%} squared), as the answer extrapolates"
+                f"{' and '.join(splits)} squared + {WEIGHT_FLOOR:.1%} squared), since the "
+                f"answer differs from the fitted runs in {beyond}"
             )
         less: dict[str, list[str]] = {}
         for corpus in averaged:

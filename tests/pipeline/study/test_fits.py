@@ -135,7 +135,8 @@ def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: py
     average, less, alone = averaged_laws.weight_lines(context)
     assert average.startswith(
         "the answer is of an average of the laws: transfer-anchored 50%, transfer-scaled 50% on general; weights go "
-        "with 1 / (error of held-out size-and-tokens squared + 1.2% squared), as the answer extrapolates"
+        "with 1 / (error of held-out size-and-tokens squared + 1.2% squared), since the answer differs from the "
+        "fitted runs in size and tokens"
     )
     assert less == "transfer-scaled counts less below 25% general: it was fitted to no run there"
     assert alone == (

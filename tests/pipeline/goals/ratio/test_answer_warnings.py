@@ -76,15 +76,15 @@ def test_laws_that_miss_held_out_losses_by_more_than_their_mean_are_named(whole,
     monkeypatch.setattr(Context, "tested", tested)
     (line,) = unfollowed(context.fresh(), laws)
     named = ", ".join(f"{law} (error {error:.2%})" for law, error in errors.items())
-    assert line.startswith(f"the losses on general {UNFOLLOWED} {named} on a ratio that was not run: they differ ")
+    assert line.startswith(f"the losses on general {UNFOLLOWED} {named} on a ratio that was not run: the mean of ")
     monkeypatch.setattr(predict, "question_of_study", lambda *_: question)
     predict.carry_out([str(made.folder), "domain_ratio=0.5"], LineConsole(), lambda _: None)
     assert f"note: {line}\n" in capsys.readouterr().out
-    assert line.endswith("; give cptlaw fit other laws (docs/choosing.md)")
+    assert line.endswith(", less than every law of this answer; runs at more ratios tell more")
     best = tested[ratio].drop_duplicates(["run", "step"]).assign(law="power", relative_error=0.0)
     monkeypatch.setattr(Context, "tested", pd.concat([tested, best], ignore_index=True))
     (line,) = unfollowed(context.fresh(), laws)
-    assert line.endswith("; power predicts them, but has no part in this answer")
+    assert line.endswith("; power predicts them: cptlaw fit with law=[power] answers by it alone")
 
 
 @pytest.mark.parametrize("corpus", ["general", HOSTILE_CORPUS])
