@@ -28,7 +28,8 @@ STANDING = {
 """Law in transfer-law.csv -> how the page names it."""
 SHOWN = (
     *("chinchilla", "power", "rectified-floorless", "dcpt", "cross-domain-k3", "annealing", "multi-power", "dynamics"),
-    *("dynamics-replay", "transfer-anchored", "transfer-replay", "transfer-two-mixtures", "transfer-open-saturating"),
+    *("dynamics-replay", "transfer-anchored", "transfer-replay", "transfer-two-mixtures"),
+    *("transfer-read", "transfer-open-saturating", "transfer-open-read"),
     *("ddo", "data-mixing"),
 )
 """Laws whose equation the page has; `cptlaw laws NAME` prints that of each."""

@@ -11,6 +11,7 @@ from fitting.laws.dynamics import DYNAMICS
 from fitting.laws.law import UNKNOWN, AnnealingArea, Cone, Law, Parameter, Solving, StudyPoints, with_unknown
 from fitting.laws.multi_power import MULTI_POWER
 from fitting.laws.openai import OPENAI
+from fitting.laws.read import READ
 from fitting.laws.tokens import TOKENS
 from fitting.laws.transfer import TRANSFER
 
@@ -21,6 +22,7 @@ LAWS: dict[str, Law] = {
         *CROSS_DOMAIN,
         *(ANNEALING, MULTI_POWER, *DYNAMICS),
         *TRANSFER,
+        *READ,
         *(DDO, DATA_MIXING),
     )
 }

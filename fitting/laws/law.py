@@ -23,6 +23,8 @@ A name in place of the number is a column that may depend on a parameter or be o
 columns of `UNKNOWN`.
 """
 
+OFFSET = -1
+"""Stands for the offset in place of the number of a column of the basis, where a law gives slopes of it."""
 Basis = Callable[[Columns, np.ndarray], np.ndarray]
 SlopesOf = Callable[[Columns, np.ndarray, np.ndarray], Slopes]
 
@@ -155,9 +157,10 @@ class Law:
     fitted then; where a column of `positive` is 0 the law has no value.
 
     `basis(x, psi)` maps columns (name -> array of n) and the nonlinear values to an (n, k) matrix. `slopes(x, psi,
-    basis)` are its derivatives, where the law gives them (else differences are taken): in psi, and in s2, s2_pretrain,
-    rho and s1_pretrain where it reads them. `offset(x, psi)` is the part without coefficient. `cone`: which
-    coefficients are allowed, where not each has its own bounds. `s2`: how the law reads S2. `whole_schedule`: it also
+    basis)` are its derivatives, and with `OFFSET` those of the offset, where the law gives them (else differences are
+    taken): in psi, and in s2, s2_pretrain, rho and s1_pretrain where it reads them. `offset(x, psi)` is the part
+    without coefficient. `cone`: which coefficients are allowed, where not each has its own bounds. `s2`: how the law
+    reads S2. `whole_schedule`: it also
     reads the columns area and falls, from the schedule of each point's run. `for_corpora(names)`: the law for the
     mixture columns that points have. `solving`: how it is solved. `at_once`: whether `basis`, `slopes` and `offset`
     also take several values of each parameter, psi (q, n), one a point, and a cone, which then has derivatives, psi (q,

@@ -13,7 +13,7 @@ from math import inf
 
 import numpy as np
 
-from fitting.laws.law import Law, Parameter
+from fitting.laws.law import OFFSET, Law, Parameter
 from fitting.schedule import LAMBDA, AnnealingCurve
 from fitting.solver.law_at import LawAt, together
 
@@ -294,9 +294,13 @@ class Problem:
     def _analytic(self, at: LawAt, u: np.ndarray, scaled: bool, pulls: np.ndarray | None) -> np.ndarray:
         """`slope_rows` from the slopes of the law, without lambda's where the law has no slope in s2."""
         amounts, count = u / at.size, len(self._row)
-        coefficients = (at.cone @ amounts[..., None])[..., 0] + at.held
+        coefficients, cone = (at.cone @ amounts[..., None])[..., 0] + at.held, at.cone
         law_slopes = self._law_slopes(at)
         numbers, scatter = self._pairs(tuple(law_slopes))
+        if (numbers == OFFSET).any():  # a last column without an amount, which always counts once
+            last = [(0, 0)] * (coefficients.ndim - 1)
+            coefficients = np.pad(coefficients, [*last, (0, 1)], constant_values=1.0)
+            cone = np.pad(cone, [*[(0, 0)] * (cone.ndim - 2), (0, 1), (0, 0)])
         parts = np.array(list(law_slopes.values())).reshape(len(numbers), *at.basis.shape[:-1])
         parts, basis = (parts.swapaxes(0, 1) if parts.ndim == 3 else parts), at.basis.swapaxes(-1, -2)
         of_parts = scatter * coefficients[..., None, numbers]
@@ -306,7 +310,7 @@ class Problem:
             of_basis[..., tied, :] = (edges @ amounts[..., None, :, None])[..., 0] + held
         if scaled:
             # Columns are scaled to one: as their size grows, the coefficient of an amount falls.
-            growth = scatter @ (at.cone[..., numbers, :] * (parts @ at.rows.swapaxes(-1, -2)))
+            growth = scatter @ (cone[..., numbers, :] * (parts @ at.rows.swapaxes(-1, -2)))
             if tied:
                 growth[..., tied, :] += (edges * (basis @ at.rows.swapaxes(-1, -2))[..., None, :, :]).sum(axis=-2)
             of_basis -= (growth * (amounts / at.size / len(self.loss))[..., None, :]) @ at.cone.swapaxes(-1, -2)

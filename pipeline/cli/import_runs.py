@@ -319,7 +319,8 @@ def question_of(settings: ImportSettings, runs: Sequence[PlannedRun], overrides:
         own += [f"corpora.sources.{name}.path={IMPORTED}" for name in ("general", "domain")]
         if len({run.spec.model["non_embedding"] for run in runs}) == 1:
             # As experiment=base-model: what a single model was trained on before is not known.
-            own += ["law=[transfer-open-saturating,transfer-open]"] * (not any(w.startswith("law=") for w in overrides))
+            laws = "law=[transfer-open-saturating,transfer-open,transfer-open-read]"
+            own += [laws] * (not any(word.startswith("law=") for word in overrides))
         question = read_question([*own, *words, *overrides])
     question.target.schedule.pieces = [
         dataclasses.replace(piece, start=_relative(piece.start, peak), end=_relative(piece.end, peak))

@@ -18,6 +18,7 @@ DYNAMICS = {"L0": 2.6, "A": 0.9, "C1": 0.5, "C2": 0.6, "B": 0.5, "alpha": 0.45, 
 DCPT = {"E": 0.9, "A": 0.45, "B": 0.05, "C": 0.8, "alpha": 0.35, "beta": 0.25, "gamma": 0.2, "eta": 1.4, "eps": 0.08}
 CROSS = {**DCPT, "F": 0.4, "mu": 0.8}
 OPEN = {"C2": 0.005, "A": -0.1, "C": 0.05, "eps": 0.04, "E": 0.5}
+OPEN_READ = {"C2": 4e-4, "Q": 0.1, "A": 0.1, "C": 0.25, "K": 0.02, "b": 1.0}
 ANCHORED = {"C2": 0.3, "C": 0.08, "G": 0.4, "eps": 0.02, "E": 50.0}
 TRUTH: dict[str, dict[str, float]] = {
     "openai": {"A": 2.2, "aN": 0.15, "aD": 0.2, "d": 0.5},
@@ -60,6 +61,9 @@ TRUTH: dict[str, dict[str, float]] = {
     "transfer-open": OPEN,
     "transfer-open-saturating": {**OPEN, "beta": 0.3},
     "transfer-replay": {"C2": 0.3, "C": 0.08, "G": 0.4, "K": 60.0, "b": 0.8, "E": 50.0, "beta": 0.3, "nu": -0.2},
+    "transfer-read": {"C2": 0.3, "C": 0.3, "K": 700.0, "b": 0.9},
+    "transfer-open-read": OPEN_READ,
+    "transfer-open-read-domain": OPEN_READ,
     "ddo": {"c": 0.4, "a": 2.0, "b": 1.2},
     "data-mixing": {"c": 1.5, "k": 2.0, "t.first": -1.5, "t.second": -0.6},
 }
@@ -220,15 +224,18 @@ def test_slopes_in_columns_that_a_fit_may_decide_are_those_of_the_law(name):
         x["rho"] = np.full(len(points), 0.3)
         psi = np.array([TRUTH[name][p.name] for p in law.nonlinear])
         up, down = ({**x, column: x[column] + step} for step in (1e-6, -1e-6))
-        found = np.zeros((len(points), len(law.linear)))
+        found = np.zeros((len(points), len(law.linear) + 1))
         for (k, j), slope in law.slopes(x, psi, law.basis(x, psi)).items():
             if j == column:
                 found[:, k] = slope
-        assert found == pytest.approx((law.basis(up, psi) - law.basis(down, psi)) / 2e-6, rel=1e-5, abs=1e-6)
+        high, low = (
+            np.column_stack([law.basis(one, psi), law.offset(one, psi) + np.zeros(len(points))]) for one in (up, down)
+        )
+        assert found == pytest.approx((high - low) / 2e-6, rel=1e-5, abs=1e-6)
         assert found.any()
 
 
-@pytest.mark.parametrize("name", ["annealing", "dynamics-power", "transfer-open", "transfer-replay"])
+@pytest.mark.parametrize("name", ["annealing", "dynamics-power", "transfer-open", "transfer-replay", "transfer-read"])
 def test_the_slope_in_lambda_is_that_of_the_law(name):
     of_run = schedules(steps=200)
     points = with_loss(name, noise=0.0).iloc[:50]
