@@ -13,9 +13,11 @@ import fitting
 from docs.studies import law_errors
 from docs.studies.base_model_laws import OPEN, Runs
 from docs.studies.law_errors import Series
+from fitting import LAWS
 from fitting.schedule import Schedule
 
-CONTINUAL = ("dcpt", "transfer-anchored", "transfer-scaled", "transfer-replay")
+CONTINUAL = ("dcpt", "transfer-anchored", "transfer-scaled", "transfer-replay", "transfer-read")
+OPEN_READ = "transfer-open-read"
 LADDER = ("chinchilla", "openai")
 BASE_MODELS = ("chemistry", "code", "law", "math", "medical", "music", "wsd")
 TOKENS_A_SAMPLE = 512e-9
@@ -159,4 +161,5 @@ def _base_models() -> Iterator[Series]:
         points = pd.concat([runs.fitted, runs.confirmed], ignore_index=True)
         for corpus, own in points.groupby("corpus"):
             own = own.reset_index(drop=True)
-            yield Series("base models", f"{study} {corpus}", own.assign(curve=own["run"]), (*OPEN, "dcpt"), runs.rates)
+            laws = (*OPEN, OPEN_READ if corpus == "general" else LAWS[OPEN_READ].on_domain, "dcpt")
+            yield Series("base models", f"{study} {corpus}", own.assign(curve=own["run"]), laws, runs.rates)
