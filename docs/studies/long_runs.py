@@ -15,8 +15,8 @@ import pandas as pd
 from docs.studies.law_errors import RESULTS, last_points, markdown
 from docs.studies.verdicts import judged
 
-DOMAINS = ("law", "headers", "medical", "math", "chemistry", "music")
-NAMES = ("", "-peak", "-2.9m", "-2.9m-peak", "-other-domains", "-low", "-first")
+DOMAINS = ("law", "headers", "medical", "math", "chemistry", "music", "code")
+NAMES = ("", "-peak", "-2.9m", "-2.9m-peak", "-other-domains", "-low", "-first", "-read")
 LADDER = RESULTS / "ladder-135m"
 STUDIES = [*(RESULTS / f"long-runs{name}" for name in NAMES), LADDER]
 

@@ -71,7 +71,7 @@ def test_runs_of_the_trainer_become_points(states: Mapping[float, Path], tmp_pat
     s1, s2 = areas(rates, 0.999)
     assert (row["s1"], row["s2"]) == (pytest.approx(s1[19]), pytest.approx(s2[19]))
     laws = question_of_study(tmp_path / "studies" / "elsewhere", []).law
-    assert [*laws] == ["transfer-open-saturating", "transfer-open"]
+    assert [*laws] == ["transfer-open-saturating", "transfer-open", "transfer-open-read"]
     # A second import of one more run keeps those that are there.
     more = trainer_state(tmp_path / "more", 0.45)
     assert imported(tmp_path, str(more), "domain_ratio=0.45", *LOSS_BEFORE)["run"].nunique() == 5

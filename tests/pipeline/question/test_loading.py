@@ -66,7 +66,7 @@ def test_a_model_of_another_place_has_its_name(tmp_path: Path) -> None:
 
 def test_a_law_has_its_own_defaults() -> None:
     names = [name for name, law in LAWS.items() if law.study]
-    assert len(names) == 18
+    assert len(names) == 21
     question = read_question([f"law=[{','.join(names)}]", "law.dcpt.from_step=40"])
     sections = {name: asdict(section) for name, section in question.law.items()}
     assert sections == {name: asdict(LAWS[name].study) for name in names} | {

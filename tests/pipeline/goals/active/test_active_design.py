@@ -533,7 +533,10 @@ def test_a_file_that_is_damaged_or_lost_rounds_is_refused(copied: tuple[Context,
     ("words", "laws"),
     [
         ([], ["transfer-open-saturating"]),
-        (["target.steps=1200", "design.lengths=[0.05,0.1]"], ["transfer-open-saturating", "transfer-open"]),
+        (
+            ["target.steps=1200", "design.lengths=[0.05,0.1]"],
+            ["transfer-open-saturating", "transfer-open", "transfer-open-read"],
+        ),
     ],
 )
 def test_a_law_for_far_targets_weighs_runs_where_the_target_is_far(words: list[str], laws: list[str]) -> None:
