@@ -1,11 +1,12 @@
-"""How far does the saturating open law see on base models, and how far both open laws? docs/base-model.md.
+"""How far does the saturating open law see on base models, how far several? docs/base-model.md.
 
     python -m docs.studies.open_laws [FILE.csv]
 
-Fits kept studies by one law and by both, as `cptlaw fit` does, and predicts the ends of their long runs with the
-interval that `cptlaw predict` prints: of SmolLM2-135M and Gemma-3-270M at three times the fitted length
-(docs/results/base-model-NAME), of SmolLM2-135M at 7.5 (base-model-300), ten and thirty times (base-model-1200), and of
-small models that were pre-trained and settled at twenty times (long-runs). All predictions go to FILE.
+Fits kept studies by one law, by both open laws, and by these and transfer-open-read, as `cptlaw fit` does, and predicts
+the ends of their long runs with the interval that `cptlaw predict` prints: of SmolLM2-135M and Gemma-3-270M at three
+times the fitted length (docs/results/base-model-NAME), of SmolLM2-135M at 7.5 (base-model-300), ten and thirty times
+(base-model-1200), and of small models that were pre-trained and settled at twenty times (long-runs). All predictions go
+to FILE.
 """
 
 import sys
@@ -20,7 +21,8 @@ from docs.studies.law_errors import markdown
 from docs.studies.verdicts import long_ends, predicted
 
 KEPT = RESULTS.parent
-LAWS = ("transfer-open-saturating", "transfer-open-saturating,transfer-open")
+_BOTH = "transfer-open-saturating,transfer-open"
+LAWS = ("transfer-open-saturating", _BOTH, f"{_BOTH},transfer-open-read")
 THREE_TIMES = ("law", "law-again", "math", "medical", "code", "chemistry", "music", "gemma")
 SETTLED = ("long-runs", "long-runs-low", "long-runs-2.9m", "long-runs-2.9m-peak", "long-runs-other-domains")
 
