@@ -1,6 +1,7 @@
 """Which runs an active design may choose yet, and what it costs at most."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from pipeline.goals.active.candidates import (
@@ -76,16 +77,41 @@ def budget_lines(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
     elif cost > limit and not chosen_runs(context).runs:
         line = f"large.first: its runs cost {at_least(cost / whole)}{of}, more than {given}"
         yield f"{line}; others are chosen in place of all; give {key}={at_least(cost / whole)} or more"
-    fitted = [run for run in runs if run.role == "fit" and domain in run.spec.mixture]
-    ratios = {run.ratio_of(domain) for run in fitted}
-    others = [one for one in candidates if one.domain_ratio not in ratios]
+    if (least := _least_of_two(context, runs)) is None:
+        return
+    while (
+        more := _least_of_two(allowed := _within(context, float(at_least(least))), design_runs(allowed))
+    ) is not None:
+        # With more to spend a dearer run comes first.
+        least = max(more, least * 1.01)
+    (ratio,) = _ratios(runs, domain)
+    line = f"{given} holds runs at one domain ratio alone, {ratio:g}, which cannot tell another"
+    yield f"{line}; two ratios cost {at_least(least / whole)}{of}: give {key}={at_least(least / whole)} or more"
+
+
+def _ratios(runs: Sequence[PlannedRun], domain: str) -> set[float]:
+    """The domain ratios of runs for the fit."""
+    return {run.ratio_of(domain) for run in runs if run.role == "fit" and domain in run.spec.mixture}
+
+
+def _within(context: Context, limit: float) -> Context:
+    """The same question within another budget."""
+    question = context.question
+    return context.asking(dataclasses.replace(question, design=dataclasses.replace(question.design, budget=limit)))
+
+
+def _least_of_two(context: Context, runs: Sequence[PlannedRun]) -> float | None:
+    """What these runs and one at another domain ratio cost; None: there are two ratios, or there will be."""
+    question = context.question
+    ratios = _ratios(runs, question.corpora.domain)
+    others = [one for one in context.once(_candidates) if one.domain_ratio not in ratios]
     stays = all(one.domain_ratio in ratios for one in later_runs(context, runs))
     # Earlier studies have general losses at other ratios.
-    if len(ratios) == 1 and others and stays and not question.general_from:
-        begun = pretrained(context, [run.model for run in fitted])
-        least = at_least((_spent(context, runs) + min(cost_of(context, one.run, begun) for one in others)) / whole)
-        line = f"{given} holds runs at one domain ratio alone, {ratios.pop():g}, which cannot tell another"
-        yield f"{line}; two ratios cost {least}{of}: give {key}={least} or more"
+    if len(ratios) != 1 or not others or not stays or question.general_from:
+        return None
+    fitted = [run for run in runs if run.role == "fit" and question.corpora.domain in run.spec.mixture]
+    begun = pretrained(context, [run.model for run in fitted])
+    return _spent(context, runs) + min(cost_of(context, one.run, begun) for one in others)
 
 
 def later_runs(context: Context, runs: Sequence[PlannedRun]) -> list[CandidateRun]:

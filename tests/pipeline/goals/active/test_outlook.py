@@ -33,7 +33,7 @@ def _lines(*words: str) -> list[str]:
     [
         ([], "", ""),
         (["large.budget=0.05"], f"{COST} large.budget=0.05{OTHERS} large.budget=0.095 or more", ""),
-        (["large.budget=0.013"], f"{COST} large.budget=0.013{OTHERS} large.budget=0.095 or more", "0.025"),
+        (["large.budget=0.013"], f"{COST} large.budget=0.013{OTHERS} large.budget=0.095 or more", "0.0275"),
         (["large.budget=0.013", "large.first=[]"], "", "0.025"),
         (["design.ratios=[0.9,0.5]"], f"{LACKS} design.ratios=[0.9, 0.5] lacks 0.1{OTHERS} large.first=[], or", ""),
         (["design.peaks=[0.5,2]"], f"{LACKS} design.peaks=[0.5, 2.0] lacks 1{OTHERS} large.first=[], or", ""),
@@ -48,7 +48,7 @@ def test_what_the_budget_does_not_hold_is_said_with_what_would(words: list[str],
     if one_ratio:
         assert lines[-1].startswith(f"large.budget=0.013 {ONE}")
         assert lines[-1].endswith(
-            f"two ratios cost {one_ratio} of the run asked about: give large.budget=0.025 or more"
+            f"two ratios cost {one_ratio} of the run asked about: give large.budget={one_ratio} or more"
         )
 
 
