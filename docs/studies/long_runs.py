@@ -16,7 +16,7 @@ from docs.studies.law_errors import RESULTS, last_points, markdown
 from docs.studies.verdicts import judged
 
 DOMAINS = ("law", "headers", "medical", "math", "chemistry", "music", "code")
-NAMES = ("", "-peak", "-2.9m", "-2.9m-peak", "-other-domains", "-low", "-first", "-read")
+NAMES = ("", "-peak", "-2.9m", "-2.9m-peak", "-other-domains", "-low", "-first", "-read", "-read-2.9m")
 LADDER = RESULTS / "ladder-135m"
 STUDIES = [*(RESULTS / f"long-runs{name}" for name in NAMES), LADDER]
 

@@ -282,15 +282,13 @@ def _study_word(word: str) -> str:
 
 def carry_out(verb: str, question: Question, console: Console) -> Exit:
     """Carry out a step, or another verb, and print what is known of the answers that it makes or confirms."""
-    if verb in STEPS:
-        code = STEPS[verb].run(context_of(question), console)
-    else:
-        code = FUNCTIONS[verb](question, console) or Exit.DONE
+    code = STEPS[verb].run(context_of(question), console) if verb in STEPS else FUNCTIONS[verb](question, console)
+    code = code or Exit.DONE
     if verb == "train" and code == Exit.DONE and not question.dry_run and question.run is None:
         answer_trained(question, console)
     if verb in _ANSWERING and code in (Exit.DONE, Exit.CRASH) and not question.dry_run:
-        of_all = verb in ("train", "continue", "quickstart")
-        _print_known(answered_questions(question) if of_all else [question], console)
+        every = answered_questions(question) if verb in ("train", "continue", "quickstart") else [question]
+        _print_known(every, console)
     return code
 
 
