@@ -11,6 +11,7 @@ import pytest
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.question.schema import Question
 from pipeline.question.schema.training import ScheduleConfig
+from pipeline.show import conclusion
 from pipeline.show.conclusion import Conclusion, conclude, conclusion_of
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.study_page import answer_sentence, study_page
@@ -337,6 +338,24 @@ def test_an_answer_that_a_run_beside_it_contradicts_is_not_known(tmp_path: Path)
         found = conclude(Context(question, Study(tmp_path)), now, made)
         assert found.is_known == known
         assert ("a run at 51% changed the loss on general by +6.00%, where +0.00% to +5.00%" in found.headline) != known
+
+
+def test_a_run_beside_the_answer_is_compared_with_the_prediction_at_its_own_ratio(tmp_path: Path, monkeypatch) -> None:
+    question = dataclasses.replace(QUESTION, studies=str(tmp_path))
+    before = _answer(question)
+    rows = [confirmation_row("general", ratio, [loss]) for ratio, loss in ((0.51, 2.12), (0.41, 2.02))]
+    rows = [dataclasses.replace(row, model=before.target.model, steps=before.target.steps) for row in rows]
+    made = Confirmation(0.9, rows, goal_of(question).outcome(question, before, rows), None, before.identity)
+    now = dataclasses.replace(before, mixture={"general": 0.501, "code": 0.499})
+    monkeypatch.setattr(conclusion, "find_target", lambda *_: None)
+    for high, known in ((2.13, True), (2.11, False)):
+        losses = {0.51: (2.1, 2.09, high)}
+        laws = SimpleNamespace(question=question, points=None, loss=lambda *of, losses=losses: losses[of[-1]])
+        monkeypatch.setattr(conclusion, "answering_laws", lambda _, laws=laws: laws)
+        found = conclude(Context(question, Study(tmp_path)), now, made)
+        assert found.is_known == known
+    compared = "a run at 51% changed the loss on general by +6.00%, where +4.50% to +5.50% is predicted at 51% code"
+    assert f"{compared}; the runs reach 3% at about 45%; runs measured " in found.headline
 
 
 def test_a_size_that_is_not_known_is_said(tmp_path: Path) -> None:
