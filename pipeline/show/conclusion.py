@@ -80,7 +80,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         remedy = f"Run {fit}cptlaw recommend {study}, with the question that is meant."
         return Conclusion(line, False, remedy=remedy, is_outdated=True)
     if answer.mixture is None and one_ratio(answer):
-        remedy, command = _remedy(context, answer, True, 0)
+        remedy, command = _remedy(context, answer, True)
         unknown = _unknown(domain, answer)
         return Conclusion(unknown, False, remedy=f"What would tell: {remedy}.", command=command)
     if answer.mixture is None:
@@ -113,7 +113,8 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
     if found and is_open and not unknown and (unknown := found.too_wide):
         verdict = f"{NOT_CONFIRMED}: the prediction is too wide"
     if line := unknown or (found.failure if found else ""):
-        remedy, command = _remedy(context, answer, ratio_unknown, found.outcome.seeds if found else 0)
+        missed = bool(contradicted) or (found is not None and found.is_outside)
+        remedy, command = _remedy(context, answer, ratio_unknown, found.outcome.seeds if found else 0, missed)
         why = found.why_not if found else ""
         return Conclusion(f"{line}{beside}", False, verdict, inside, why, f"What would tell: {remedy}.", command)
     keeps, mixture = found.keeps if found else None, _mixed(answer, domain)
@@ -213,8 +214,13 @@ def _words(context: Context) -> list[str]:
     return [str(context.study.folder), *([f"corpora.domain={corpora.domain}"] if corpora.domains else [])]
 
 
-def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds: int) -> tuple[str, tuple[str, ...]]:
-    """What would tell, in words, and the command among them that comes first; `seeds`: of the confirmation runs."""
+def _remedy(
+    context: Context, answer: Recommendation, ratio_unknown: bool, seeds: int = 0, missed: bool = False
+) -> tuple[str, tuple[str, ...]]:
+    """What would tell, in words, and the command among them that comes first.
+
+    `seeds`: of the confirmation runs; `missed`: they are not as the answer's interval has it.
+    """
     question, words = context.question, _words(context)
     study = shlex.join(words)
     if question.model.path == IMPORTED:
@@ -227,7 +233,8 @@ def _remedy(context: Context, answer: Recommendation, ratio_unknown: bool, seeds
         run += f", domain_ratio={ratio}"
         return f"runs nearer to the one asked about ({run}), brought by cptlaw import", import_words(question, ratio)
     if question.goal_kind.design_question:
-        narrower = f"cptlaw refine {study} trains the runs that should narrow it most, and answers again"
+        improve = "correct" if missed else "narrow"
+        narrower = f"cptlaw refine {study} trains the runs that should {improve} it most, and answers again"
         refine = ("refine", *words)
         if seeds or one_ratio(answer) or is_followed(context.study, question):
             return narrower, refine
@@ -264,17 +271,26 @@ class _Measured:
             self.failure = self.failure or f"{self.ratio} is not confirmed: {far}"
 
     @property
+    def is_outside(self) -> bool:
+        """Whether the ratio that the runs measured is outside the answer's interval."""
+        crossing, (low, high) = self.outcome.crossing, (self.answer.low or 0.0, self.answer.high or 0.0)
+        return crossing is not None and not low <= crossing.value <= high
+
+    @property
     def verdict(self) -> str:
         """Whether it is confirmed, in a few words."""
-        crossing, (low, high) = self.outcome.crossing, (self.answer.low or 0.0, self.answer.high or 0.0)
-        if self.failure and crossing and low <= crossing.value <= high and self.all_inside:
+        if self.failure and self.outcome.crossing and not self.is_outside and self.all_inside:
             return "within its interval, but misses the tolerance"
         if self.failure:
             return NOT_CONFIRMED
         if self.outcome.verdict in (CONFIRMED, NEARBY):
             return self.outcome.verdict
         seeds = "by one seed" if self.outcome.seeds == 1 else "but the places cannot be told apart"
-        return f"{'as predicted' if self.all_inside else 'nearly as predicted'}, {seeds}"
+        inside = {row.corpus: True for row in self.rows} | {row.corpus: False for row in self.rows if not row.inside}
+        held, missed = ([corpus for corpus, of in inside.items() if of == wanted] for wanted in (True, False))
+        if held and missed:
+            return f"{' and '.join(held)} as predicted, {' and '.join(missed)} not, {seeds}"
+        return f"{'nearly ' * (not self.all_inside)}as predicted, {seeds}"
 
     @property
     def too_wide(self) -> str:

@@ -198,8 +198,16 @@ def test_which_run_would_narrow_the_answer_of_imported_ones_is_named(tmp_path: P
     assert beside.command[-1] == "domain_ratio=RATIO"
 
 
+def test_refine_corrects_what_the_runs_measured_outside_the_interval(tmp_path: Path) -> None:
+    for low, improve in ((0.35, "narrow"), (0.45, "correct")):
+        remedy = _conclusion(tmp_path, MISSED, low=low).remedy
+        assert f" trains the runs that should {improve} it most, and answers again" in remedy
+
+
 def test_a_loss_outside_its_interval_is_in_the_headline(tmp_path: Path) -> None:
-    known = _conclusion(tmp_path, MET, {"predicted": 3.05, "low": 3.01, "high": 3.1, "inside": False})
+    missed = {"predicted": 3.05, "low": 3.01, "high": 3.1, "inside": False}
+    known = _conclusion(tmp_path, MET, missed)
+    assert known.verdict == "general as predicted, code not, by one seed"
     assert known.headline.endswith("the loss on code is 3.0000, predicted 3.0100 to 3.1000; 2 of 4 losses as predicted")
 
 
