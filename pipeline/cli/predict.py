@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +33,7 @@ from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import StudyError, study_of
 from pipeline.study.number_format import laws_used, percent, quantity
-from pipeline.study.target import find_target, other_batch
+from pipeline.study.target import Target, find_target, other_batch
 from training.keys import Allowed
 from training.run import Exit
 
@@ -126,7 +126,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
         rows = []
     elif max(horizon.values(), default=1.0) >= FAR:
         lines.append(f"far: kept runs ten to thirty times as far were missed by 3 to 14% in the mean ({_SEEN})")
-    less = (line for ratio in known for line in faded(laws, ratio))
+    less = [line for ratio in known for line in (*faded(laws, ratio), *_risen(laws, target, ratio))]
     limits = [*unfollowed(context, laws), *less, *beyond.values(), beyond_peaks(context, peak)]
     notes = dict.fromkeys(filter(None, [*limits, other_batch(context.plan, target.tokens_per_step)]))
     lines += [f"note: {line}" for line in notes]
@@ -146,6 +146,25 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     answered |= {"tested": is_known and known == ratios, "notes": [*notes]}
     print_json({"schema": 1, **asked, **answered, **combination})
     return Exit.DONE
+
+
+def _risen(laws: AnsweringLaws, target: Target, ratio: float) -> Iterator[str]:
+    """That a longer run has a higher loss than one as long as was fitted, though no law of the average lets it rise."""
+    for corpus in laws.corpora:
+        longest = laws.fit(corpus).ranges.get("D", (0.0, target.D))[1]
+        fitted = target.lasting(max(round(target.steps * longest / target.D), 1))
+        if fitted.steps >= target.steps:
+            continue
+        sides = laws.at(target), laws.at(fitted)
+        names = {name for side in sides for name in side.weights.get(corpus, {})}
+        each = [replace(laws, law={**laws.law, corpus: name}) for name in names]
+        far, near = ([of.loss(run, corpus, ratio)[0] for of in (laws, *each)] for run in (target, fitted))
+        if names and far[0] > near[0] and all(end <= begin for end, begin in zip(far[1:], near[1:])):
+            yield (
+                f"at {percent(ratio)} {laws.corpora[1]} the loss on {corpus} is predicted above that of "
+                f"{fitted.steps:,} steps, {near[0]:.4f}, though no law by itself predicts a rise: other laws count so "
+                "far ahead"
+            )
 
 
 def ends_of(loss: Iterable[float]) -> Row:

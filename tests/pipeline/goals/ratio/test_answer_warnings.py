@@ -23,7 +23,7 @@ from pipeline.goals.ratio.answer_warnings import (
     faded,
     unfollowed,
 )
-from pipeline.goals.ratio.answering_laws import answering_laws, ratio_of_run
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, answering_laws, ratio_of_run
 from pipeline.goals.ratio.trade_off_goal import TradeOffGoal
 from pipeline.goals.registry import goal_of
 from pipeline.question.design import candidate_peaks
@@ -33,6 +33,7 @@ from pipeline.study.artifacts import MISSED_RUN, Recommendation
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
 from pipeline.study.number_format import percent
+from pipeline.study.target import Target
 from tests.pipeline.show.report.report_study import HOSTILE_CORPUS
 
 
@@ -244,6 +245,24 @@ def test_a_law_that_counts_less_at_the_answer_is_named(whole, monkeypatch, capsy
     assert content.weights["general"][first] == pytest.approx(now)
     shown = next(row for row in recommendation_table(content, question).rows if row[0] == "average on general")
     assert f"{first} {now:.0%}" in shown[1]
+
+
+@pytest.mark.parametrize(("alone", "noted"), [(4.9, True), (5.1, False)])
+def test_predict_notes_a_loss_that_rises_because_other_laws_count(
+    alone: float, noted: bool, whole, monkeypatch, capsys
+) -> None:
+    made, question = whole
+    monkeypatch.setattr(predict, "question_of_study", lambda *_: longer)
+    longer = dataclasses.replace(question, target=dataclasses.replace(question.target, steps=1200))
+
+    def loss(laws: AnsweringLaws, target: Target, corpus: str, ratio: float) -> tuple[float, float, float]:
+        far = 6.0 if laws.law[corpus] == AVERAGE else alone
+        return far if target.steps == 1200 and corpus == "general" else 5.0, 1.0, 9.0
+
+    monkeypatch.setattr(AnsweringLaws, "loss", loss)
+    predict.carry_out([str(made.folder), "domain_ratio=0.2"], LineConsole(), lambda _: None)
+    line = f"note: at 20% {HOSTILE_CORPUS} the loss on general is predicted above that of 300 steps, 5.0000, though no "
+    assert (line in capsys.readouterr().out) == noted
 
 
 def test_a_run_of_the_fit_above_the_tolerance_at_the_answer_itself_is_said(whole) -> None:
