@@ -382,7 +382,8 @@ class _Measured:
             )
             return "", lower if outcome.difference.value > 0 else higher
         spread = max(place.measured for place in places) - min(place.measured for place in places)
-        return "", f"{names[0]} to {names[-1]} differ by {spread:.4f} nats, no more than the noise"
+        noise = "no more than the noise" if outcome.seeds > 1 else "by one seed, whose noise is not known"
+        return "", f"{names[0]} to {names[-1]} differ by {spread:.4f} nats, {noise}"
 
 
 def _is_far(row: ConfirmationRow) -> bool:

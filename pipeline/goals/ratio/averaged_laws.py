@@ -38,8 +38,7 @@ def weight_lines(context: Context) -> Iterator[str]:
             for law in (law for law, least in ends.items() if least > min(ends.values())):
                 less.setdefault(law, []).append(f"below {percent(ends[law])} {corpus}")
         yield from (f"{law} counts less {' and '.join(of)}: it was fitted to no run there" for law, of in less.items())
-        alone = {corpus: of_law for corpus, of_law in weights.items() if len(of_law) == 1}
-        yield from left_out_lines(alone, context.tested)
+        yield from left_out_lines(weights, context.tested)
         one_law = {"transfer-anchored", "transfer-scaled"}
         sizes = context.points.loc[context.points["role"] == "fit", "N"].nunique()
         if sizes == 1 and any(one_law <= {*of_law} for of_law in weights.values()):

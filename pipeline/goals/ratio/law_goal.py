@@ -358,9 +358,10 @@ def answer_rounds(goal: Goal, context: Context, log: Log) -> Recommendation:
     goal.fit(context.fresh(), log)
     content = goal.recommend(context.fresh(), log)
     assert isinstance(content, Recommendation)
-    if content.low is not None and content.high is not None:
-        half = f"by them half of the 90% interval of the domain ratio is {(content.high - content.low) / 2:.3f}"
-        log(f"{half} (design.tolerance={context.question.design.tolerance:g})")
+    if content.mixture is not None and content.low is not None and content.high is not None:
+        ratio, half_width = content.mixture[context.question.corpora.domain], (content.high - content.low) / 2
+        half = f"by the laws fitted to all points the domain ratio is {ratio:.3f}, half of its 90% interval"
+        log(f"{half} {half_width:.3f} (design.tolerance={context.question.design.tolerance:g})")
     return content
 
 

@@ -132,7 +132,7 @@ def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: py
     answering.fit = lambda corpus: context.fits[corpus]["dcpt"]
     monkeypatch.setattr(averaged_laws, "answering_laws", lambda _: answering)
     monkeypatch.setattr(Context, "tested", tested)
-    average, less, alone = averaged_laws.weight_lines(context)
+    average, less, beside, alone = averaged_laws.weight_lines(context)
     assert average.startswith(
         "the answer is of an average of the laws: transfer-anchored 50%, transfer-scaled 50% on general; weights go "
         "with 1 / (error of held-out size-and-tokens squared + 1.2% squared), since the answer differs from the "
@@ -142,6 +142,10 @@ def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: py
     assert alone == (
         "transfer-open-saturating answers alone on code: transfer-open counts only beyond 3 times, dcpt counts only up "
         "to 6 times the fitted tokens"
+    )
+    assert beside == (
+        "transfer-anchored and transfer-scaled answer on general: transfer-open counts only beyond 3 times, dcpt "
+        "counts only up to 6 times the fitted tokens"
     )
     laws["general"], two = laws["code"], laws["general"]
     (both,) = averaged_laws.weight_lines(context)
@@ -154,6 +158,7 @@ def test_of_one_size_two_laws_of_the_average_are_the_same(whole, monkeypatch: py
     assert [*averaged_laws.weight_lines(context.fresh())] == [
         average,
         less,
+        beside,
         alone,
         "with runs of one size transfer-scaled is transfer-anchored: nearly one law, counted twice",
     ]

@@ -260,7 +260,7 @@ def test_train_answers_whatever_ended_the_rounds(copied: tuple[Context, Study], 
     *earlier, last = read_rounds(study)
     write_rounds(study, [*earlier, dataclasses.replace(last, stop=stop)] if stop else earlier)
     steps.answer_trained(setting.question, Console(file=(fitted := io.StringIO()), width=200))
-    assert ("by them half of the 90% interval of the domain ratio is " in fitted.getvalue()) == (stop is not None)
+    assert ("by the laws fitted to all points the domain ratio is " in fitted.getvalue()) == (stop is not None)
     # Of rounds that go on train finds out more.
     assert Recommendation.path(study).exists() == (stop is not None)
     if stop:
@@ -397,8 +397,8 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
         patch.setattr(goal, "too_wide", lambda question, answer: "the loss may be anything")
         assert goal._recommended(context.fresh(), lines.append) == (ratio, half_width, False)
     assert (
-        lines[-2]
-        == f"by them half of the 90% interval of the domain ratio is {half_width:.3f} (design.tolerance=0.006)"
+        lines[-2] == f"by the laws fitted to all points the domain ratio is {ratio:.3f}, half of its 90% interval "
+        f"{half_width:.3f} (design.tolerance=0.006)"
     )
     follows = "another round follows, as far as design.budget allows"
     assert lines[-1].endswith(f"keeps to goal.tolerance is not known yet: the loss may be anything; {follows}")
