@@ -105,6 +105,8 @@ def test_several_runs_of_a_task_train_side_by_side(cluster: Cluster, prepared: l
         "launcher.slurm.gpus=1",
         "launcher.slurm.cpus=1",
         "launcher.slurm.mem=null",
+        # Longer than a worker takes to start on a busy machine.
+        *("pretrain.steps=300", "target.steps=600", "allow_repeats=true"),
     ]
     words = [*prepared, *several, f"studies={tmp_path}", "mixture.domain_ratio=[0.2,0.5,0.9]"]
     assert run(["train", *words]) == 0
