@@ -59,7 +59,8 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
     """
     plan = [run for run in study.read_plan() if only is None or run.name in only]
     if all(study.state(run) == "done" for run in plan):
-        console.print(f"all {len(plan)} runs of the plan are done")
+        needed = "nothing to train: the {} runs needed" if only else "all {} runs of the plan"
+        console.print(f"{needed.format(len(plan))} are done")
         return Exit.DONE
     if (visible := gpus()) and len(visible) < question.parallel.processes:
         several = f"{len(visible)} GPUs are visible" if len(visible) > 1 else "one GPU is visible"

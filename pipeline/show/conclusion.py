@@ -1,32 +1,26 @@
 """What is known of an answer, and the line that says so first on the terminal, in the report, in wandb and exports."""
 
-import contextlib
-import math
 import shlex
 from dataclasses import dataclass, replace
 
-from fitting import PointsError
-from pipeline.done import is_refitted
+from pipeline.done import has_trained, is_refitted
 from pipeline.goals.ratio.answer_warnings import UNFOLLOWED, beyond_runs, is_flat
-from pipeline.goals.ratio.answering_laws import answering_laws, one_ratio, ratio_of_run
-from pipeline.goals.ratio.confirm import NEAR
+from pipeline.goals.ratio.answering_laws import one_ratio, ratio_of_run
 from pipeline.goals.ratio.outcomes import CONFIRMED, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Confirmation, ConfirmationRow, PredictedLoss, Recommendation, read_if_there
+from pipeline.show.measured_beside import READ, measured_beside
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation, read_if_there
 from pipeline.study.context import Context
-from pipeline.study.folder import IMPORTED, StudyError, import_words
+from pipeline.study.folder import IMPORTED, import_words
 from pipeline.study.number_format import domain_ratio_of, percent, quantity
 from pipeline.study.status import is_followed
-from pipeline.study.target import find_target
 
 WIDEST = 0.5
 """A wider 90% interval of the domain ratio says too little to train on its centre."""
 MISSED = 0.1
 """A loss increase further from the tolerance than this part of it, and than .1%, misses it."""
-_READ = "which the fit has read since"
-"""Said of confirmation runs that cptlaw refine has made runs for the fit."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +84,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
         return Conclusion(headline, False, remedy=remedy, command=other)
     beside = contradicted = ""
     if confirmation is not None and not confirmation.is_of(answer, domain):
-        beside, contradicted = _measured_beside(context, answer, confirmation)
+        beside, contradicted = measured_beside(context, answer, confirmation)
         confirmation = None
     found = _Measured(context.question, answer, confirmation) if confirmation else None
     verdict, inside = (found.verdict, found.inside) if found else (Conclusion.verdict, Conclusion.inside)
@@ -125,7 +119,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
     if flat := _flat(answer, domain):
         headline = f"any ratio from {percent(answer.gain_from or 0.0)} to {mixture} will do: {flat}"
     elif found is None:
-        outside = " outside the fit" if _READ in beside else ""
+        outside = " outside the fit" if READ in beside else ""
         headline += f" by prediction; no run{outside} has confirmed it yet{beside}"
     else:
         headline = "; ".join(filter(None, [headline, found.remark, found.losses]))
@@ -148,54 +142,6 @@ def _unknown(domain: str, answer: Recommendation) -> str:
 
 def _mixed(answer: Recommendation, domain: str) -> str:
     return f"{percent((answer.mixture or {})[domain])} {domain}"
-
-
-def _measured_beside(context: Context, answer: Recommendation, confirmation: Confirmation) -> tuple[str, str]:
-    """What confirmation runs of another ratio or tolerance measured of the run that the answer is for, in words.
-
-    And that one of them, at nearly the answer's ratio, is not as the answer predicts. Both may be empty.
-    """
-    domain, general = context.question.corpora.domain, context.question.corpora.general
-    rows = [row for row in confirmation.confirmations if row.recommended and row.corpus == general]
-    rows = [row for row in rows if (row.model, row.steps) == (answer.target.model, answer.target.steps)]
-    if answer.goal.kind != "trade-off" or not rows:
-        return "", ""
-    ratio, contradicted = (answer.mixture or {})[domain], ""
-    rows = sorted(rows, key=lambda row: abs(row.domain_ratio - ratio))
-    nearest, before = rows[0], rows[0].before
-    own = answer.peak_learning_rate
-    peak = next((run.peak for run in context.plan if run.name == nearest.run), own)
-    elsewhere = own is not None and peak is not None and not math.isclose(peak, own, rel_tol=0.01)
-    if not elsewhere and abs(nearest.domain_ratio - ratio) <= NEAR:
-        at, loss = _predicted_near(context, answer, nearest.domain_ratio)
-        measured, low, high = (f"{loss / before - 1:+.2%}" for loss in (nearest.measured, loss.low, loss.high))
-        if not loss.low <= nearest.measured <= loss.high:
-            contradicted = (
-                f"the {domain_ratio_of(domain)} is not known yet: a run at {percent(nearest.domain_ratio)} changed the "
-                f"loss on {general} by {measured}, where {low} to {high} is predicted at {percent(at)} {domain}"
-            )
-        crossing, tolerance = confirmation.outcome.crossing, confirmation.outcome.tolerance
-        if contradicted and crossing and tolerance == answer.goal.tolerance:
-            contradicted += f"; the runs reach {100 * answer.goal.tolerance:.3g}% at about "
-            contradicted += percent(ratio_of_run(crossing.value))
-    rows = sorted(rows, key=lambda row: row.domain_ratio)
-    seen = [f"{row.measured / row.before - 1:+.2%} at {percent(row.domain_ratio)}" for row in rows]
-    counted = not elsewhere and any(abs(row.domain_ratio - ratio) < 5e-4 for row in rows)
-    counts = ", which cptlaw confirm compares with this answer" if counted else ""
-    if {row.run for row in rows} & {run.name for run in context.plan if run.role == "fit"}:
-        counts = f", {_READ}{': cptlaw confirm trains others, of another seed' if counted else ''}"
-    at = f" at a peak of {peak:g}" if elsewhere else ""
-    return f"; runs measured {' and '.join(seen)} {domain} on {general}{at}{counts}", contradicted
-
-
-def _predicted_near(context: Context, answer: Recommendation, ratio: float) -> tuple[float, PredictedLoss]:
-    """A ratio, and the general loss predicted at it: that of a run near the answer, or without fits the answer's."""
-    general, domain = context.question.corpora.general, context.question.corpora.domain
-    with contextlib.suppress(StudyError, PointsError):
-        laws = answering_laws(context)
-        laws = laws.at_peak(answer.peak_learning_rate) if answer.peak_learning_rate else laws
-        return ratio, PredictedLoss(*laws.loss(find_target(laws.question, laws.points), general, ratio))
-    return (answer.mixture or {})[domain], answer.predicted[general]
 
 
 def _flat(answer: Recommendation, domain: str) -> str:
@@ -232,6 +178,9 @@ def _remedy(
             return f"runs beside domain_ratio={ratio} ({run}), brought by cptlaw import", import_words(question)
         run += f", domain_ratio={ratio}"
         return f"runs nearer to the one asked about ({run}), brought by cptlaw import", import_words(question, ratio)
+    if context.plan and not has_trained(context):
+        train = ("train", str(context.study.folder))
+        return f"cptlaw {shlex.join(train)} trains the runs for the fit that are left", train
     if question.goal_kind.design_question:
         improve = "correct" if missed else "narrow"
         narrower = f"cptlaw refine {study} trains the runs that should {improve} it most, and answers again"

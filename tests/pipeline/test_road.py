@@ -84,6 +84,9 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
     share = (recommendation.mixture or {})["domain"]
     assert 0 < share <= 1
     assert (recommendation.low or 0.0) <= share + 0.001
+    capsys.readouterr()
+    assert run(["confirm", *words]) == 0
+    assert "nothing to train: the 3 runs needed are done\n" in capsys.readouterr().out
     rows = Confirmation.read(trained).confirmations
     assert len(rows) == 4
     (folder,) = (trained.folder.parent.parent / "data").iterdir()

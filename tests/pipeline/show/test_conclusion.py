@@ -6,12 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.question.schema import Question
 from pipeline.question.schema.training import ScheduleConfig
-from pipeline.show import conclusion
+from pipeline.show import measured_beside
 from pipeline.show.conclusion import Conclusion, conclude, conclusion_of
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.study_page import answer_sentence, study_page
@@ -193,6 +194,16 @@ def test_rounds_are_no_remedy_where_the_ratio_is_known_and_the_change_alone_is_n
     assert "cptlaw refine" in _conclusion(tmp_path, None, **WIDE, low=0.44, high=0.56).remedy
 
 
+def test_runs_for_the_fit_that_are_left_would_tell_first(tmp_path: Path) -> None:
+    question = dataclasses.replace(QUESTION, studies=str(tmp_path))
+    context = Context(question, Study(tmp_path))
+    left: Any = SimpleNamespace(name="left", role="fit")
+    context.__dict__["plan"] = [left]
+    known = conclude(context, _answer(question, **NOTHING), None)
+    assert known.command == ("train", str(tmp_path))
+    assert known.remedy == f"What would tell: cptlaw train {tmp_path} trains the runs for the fit that are left."
+
+
 def test_which_run_would_narrow_the_answer_of_imported_ones_is_named(tmp_path: Path) -> None:
     model = dataclasses.replace(QUESTION.model, path=IMPORTED)
     question = dataclasses.replace(QUESTION, model=model, studies=str(tmp_path))
@@ -346,6 +357,36 @@ def test_what_runs_of_another_answer_measured_is_said(tmp_path: Path) -> None:
     ).headline == ("train qwen2-0.7m on 40% code and 60% general by prediction; no run has confirmed it yet")
 
 
+def test_what_an_earlier_confirmation_measured_is_said_too(tmp_path: Path, monkeypatch) -> None:
+    question = dataclasses.replace(QUESTION, studies=str(tmp_path))
+    before, peak = _answer(question), question.target.peak_learning_rate
+    row = confirmation_row("general", 0.2, [2.01])
+    row = dataclasses.replace(row, model=before.target.model, steps=before.target.steps)
+    made = Confirmation(0.9, [row], goal_of(question).outcome(question, before, [row]), None, before.identity)
+    now = dataclasses.replace(before, mixture={"general": 0.6, "code": 0.4}, peak_learning_rate=peak)
+    runs: list[Any] = [
+        SimpleNamespace(name=f"{role}-{peak}-{ratio}", role=role, peak=peak, model=before.target.model,
+                        spec=SimpleNamespace(steps=before.target.steps), ratio_of=lambda _, ratio=ratio: ratio)
+        for role, peak, ratio in (
+            ("confirm", peak, 0.4), ("confirm", peak, 0.5), ("confirm", 2 * peak, 0.45), ("fit", peak, 0.41),
+            ("confirm", peak, 0.9),
+        )
+    ]  # fmt: skip
+    points = pd.DataFrame({"run": [run.name for run in runs], "corpus": "general", "step": before.target.steps})
+    points = points.assign(loss=[2.02, 2.06, 2.05, 2.03, 2.2], role=[run.role for run in runs])
+    known = Context(question, Study(tmp_path))
+    shorter = SimpleNamespace(steps=1)
+    known.__dict__["plan"] = [*runs, SimpleNamespace(name=row.run, role="confirm", peak=peak, model="m", spec=shorter)]
+    known.__dict__["points"] = points
+    laws = SimpleNamespace(at_peak=lambda _: laws, question=question, points=None, loss=lambda *_: (2.0, 1.9, 2.1))
+    monkeypatch.setattr(measured_beside, "answering_laws", lambda _: laws)
+    monkeypatch.setattr(measured_beside, "find_target", lambda *_: None)
+    monkeypatch.setattr(Study, "state", lambda _, run: "open" if run.ratio_of("code") == 0.9 else "done")
+    seen = "runs measured +0.50% at 20%, +1.00% at 40% and +3.00% at 50% code on general"
+    line, contradicted = measured_beside.measured_beside(known, now, made)
+    assert (line, contradicted) == (f"; {seen}, which cptlaw confirm compares with this answer", "")
+
+
 def test_an_answer_that_a_run_beside_it_contradicts_is_not_known(tmp_path: Path) -> None:
     question = dataclasses.replace(QUESTION, studies=str(tmp_path))
     before = _answer(question)
@@ -366,11 +407,11 @@ def test_a_run_beside_the_answer_is_compared_with_the_prediction_at_its_own_rati
     rows = [dataclasses.replace(row, model=before.target.model, steps=before.target.steps) for row in rows]
     made = Confirmation(0.9, rows, goal_of(question).outcome(question, before, rows), None, before.identity)
     now = dataclasses.replace(before, mixture={"general": 0.501, "code": 0.499})
-    monkeypatch.setattr(conclusion, "find_target", lambda *_: None)
+    monkeypatch.setattr(measured_beside, "find_target", lambda *_: None)
     for high, known in ((2.13, True), (2.11, False)):
         losses = {0.51: (2.1, 2.09, high)}
         laws = SimpleNamespace(question=question, points=None, loss=lambda *of, losses=losses: losses[of[-1]])
-        monkeypatch.setattr(conclusion, "answering_laws", lambda _, laws=laws: laws)
+        monkeypatch.setattr(measured_beside, "answering_laws", lambda _, laws=laws: laws)
         found = conclude(Context(question, Study(tmp_path)), now, made)
         assert found.is_known == known
     compared = "a run at 51% changed the loss on general by +6.00%, where +4.50% to +5.50% is predicted at 51% code"
