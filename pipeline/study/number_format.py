@@ -119,12 +119,14 @@ def quantity(count: float) -> str:
 
 
 def cost_in(unit: str, cost: float) -> str:
-    """The digits of a cost, two of them; of hours without an exponent.
+    """The digits of a cost, two of them; of hours without an exponent, of tokens as `quantity`.
 
-    >>> cost_in("device-hours", 484.0), cost_in("GPU-h", 0.0162), cost_in("FLOPs", 2.24e15)
-    ('480', '0.016', '2.2e+15')
+    >>> cost_in("device-hours", 484.0), cost_in("GPU-h", 0.0162), cost_in("FLOPs", 2.24e15), cost_in("tokens", 2.04e5)
+    ('480', '0.016', '2.2e+15', '200 k')
     """
     digits = f"{cost:.2g}"
+    if unit == "tokens":
+        return quantity(float(digits))
     return f"{float(digits):,.10g}" if unit in ("device-hours", "GPU-h") else digits
 
 

@@ -309,7 +309,7 @@ def test_a_budget_in_tokens_or_device_hours_chooses_by_that_cost(tmp_path: Path)
     rounds = all_rounds(tokens)
     assert rounds[-1].unit == "tokens"
     assert 0 < rounds[-1].spent <= 3e6
-    assert " of at most 3e+06 tokens so far" in rounds[-1].line()
+    assert " of at most 3 M tokens so far" in rounds[-1].line()
     # What was chosen in one unit is counted in the other when that is asked for.
     flops = asking(tokens, budget_unit="FLOPs", budget=1e20)
     chosen = chosen_runs(flops)
