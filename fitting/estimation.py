@@ -249,9 +249,8 @@ class _Estimate:
         own_runs = [name if number in run_numbers else None for number, name in enumerate(self.prepared.names)]
         few_runs = []
         if len(run_numbers) < 5:
-            few_runs.append(
-                f"{len(run_numbers)} runs only: intervals rest on how runs differ, which so few cannot show"
-            )
+            count = f"{len(run_numbers)} run{'s' * (len(run_numbers) > 1)}"
+            few_runs.append(f"{count} only: intervals rest on how runs differ, which so few cannot show")
         law, without_prior = self.law, optimum.objective - optimum.problem.prior_at(optimum.theta)[0]
         return Fit(
             law=law if isinstance(law, str) else law.name,

@@ -69,7 +69,8 @@ def out_of_domain(curves: pd.DataFrame, at: Mapping[str, float] | None = None, *
         combination = "so this corpus is no combination of the two: measure its loss instead"
         warnings.append(f"ood: R2 is {r2:.2f} only, {combination}")
     if count < 5:
-        warnings.append(f"ood: {count} runs only: intervals rest on how runs differ, which so few cannot show")
+        runs = f"{count} run{'s' * (count > 1)}"
+        warnings.append(f"ood: {runs} only: intervals rest on how runs differ, which so few cannot show")
     if at is not None:
         if missing := [name for name in names[:2] if name not in at]:
             raise PointsError(f"at has no {missing[0]}: give the losses on pretrain and domain")

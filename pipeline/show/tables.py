@@ -211,7 +211,10 @@ def confirmation_table(rows: Sequence[ConfirmationRow]) -> Table:
     columns = ["loss on", _places(rows), "law", "predicted", "90% interval", "measured", "error", *noise]
     note = "* the answer came from it; ! measured outside the interval"
     if _is_average_narrowest(rows):
-        note += "; average, where it is narrower: it erred less than one law on other studies (docs/performance.md)"
+        note += (
+            "; the interval of the average may be narrower than those of its laws: on other studies it erred less than "
+            "one law (docs/performance.md)"
+        )
     title = "Confirmation: predicted before, measured after"
     return Table(title, [*columns, "perplexity", "bits per byte"], cells, note, left=3, group=2, page_only=2)
 

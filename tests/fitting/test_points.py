@@ -96,6 +96,8 @@ def test_few_runs_are_said_so():
     points = dcpt_points()
     fit = fitting.fit(points[points["run"].isin([1, 20])], "dcpt", bootstrap=0)
     assert "2 runs only" in fit.warnings[0]
+    fit = fitting.fit(points[points["run"] == 1], "dcpt", bootstrap=0, few=True)
+    assert any(line.startswith("1 run only: ") for line in fit.warnings)
 
 
 def test_raw_counts_of_small_models_are_known_too():

@@ -35,7 +35,7 @@ WEIGHTS = (
     f"^not known|{ONE_RATIO}",
     "do not say where the optimum", "end with a higher loss", "a spike", MISSED_RUN, "is flat", UNFOLLOWED,
     "have failed|runs are failed", INFEASIBLE,
-    "runs only", "beyond the points", "could not be fitted|left out", "could be tested", "not done",
+    "runs? only", "beyond the points", "could not be fitted|left out", "could be tested", "not done",
     "not in the average", "", "not identified|do not fix",
 )  # fmt: skip
 """Patterns of warnings, those that say most of an answer first; the empty one stands for all others."""

@@ -289,5 +289,6 @@ def _not_counted(
         sd = float(np.std(there, ddof=1))
         noise = f"{100 * sd / before:.2f} points" if outcome.loss_increase else f"{sd:.4f}"
         mean = f"{shown(np.mean(there))} in the mean, standard deviation {noise}"
-        line += f"; all {len(there)} runs at {percent(ratio)} together: {mean}"
+        all_there = "both" if len(there) == 2 else f"all {len(there)}"
+        line += f"; {all_there} runs at {percent(ratio)} together: {mean}"
     yield f"{line}."

@@ -147,7 +147,8 @@ def _warnings(evidence: Evidence) -> list[str]:
     """What limits the answer, in the order of its weight."""
     measured = "; a confirmation run measured there" if evidence.answered else ""
     warnings = [
-        line + measured if "beyond the points" in line else line
+        line.replace("listed in the report", 'listed below in "Parameters of the laws"')
+        + measured * ("beyond the points" in line)
         for line in (evidence.recommendation.warnings if evidence.recommendation else [])
     ]
     laws: dict[tuple[str, ...], list[str]] = {}

@@ -51,7 +51,7 @@ def test_runs_of_other_seeds_and_earlier_answers_are_named(whole: tuple[Study, Q
     low = made.places[0].measured / row.before - 1
     part = (question.goal.tolerance - low) / (high - low)
     assert made.crossing.value == pytest.approx(ratio + part * (beside - ratio))
-    assert f"{row.measured / row.before - 1:+.2%} at {100 * ratio:.3g}% (seed 0); all 2 runs at" in said
+    assert f"{row.measured / row.before - 1:+.2%} at {100 * ratio:.3g}% (seed 0); both runs at" in said
     assert re.search(r" together: [+-]\d.\d\d% in the mean, standard deviation \d.\d\d points.$", said)
     said = compared(1, near).outcome.sentence
     assert said.count("(seed ") == 2
