@@ -35,7 +35,7 @@ from pipeline.question.messages import (
     value_problems,
 )
 from pipeline.question.overrides import readable
-from pipeline.question.presets import groups, is_group, kinds, law_problems, laws, named
+from pipeline.question.presets import ask_for_model, groups, is_group, kinds, law_problems, laws, named
 from pipeline.question.rehearsal import give_texts, rehearsed
 from pipeline.question.schema import Question
 from pipeline.question.validation import Check, problems
@@ -389,7 +389,7 @@ def _override(stored: Any, word: str) -> None:
         stored[key].update(kinds()[key][value])
     elif is_group(key) and key != "schedule":
         problem = f"{key}: a group; an existing study takes law=[...], goal=..., schedule@target.schedule=... and"
-        named = f"; cptlaw predict with {key}.name={value} asks about that model of the study" if key == "model" else ""
+        named = ask_for_model(stored, value) if key == "model" else ""
         raise ConfigError([f"{problem} single keys, like goal.tolerance=0.05{named}"])
     else:
         OmegaConf.update(stored, key, value, merge=True, force_add=override.is_force_add())

@@ -17,6 +17,8 @@ from pipeline.question.schema.answers import DesignConfig
 from pipeline.question.schema.execution import LauncherConfig, TrackingConfig
 from training.keys import allowed_values
 
+IMPORTED = "imported"
+"""In place of the fingerprints of corpora and weights that are elsewhere, and of their paths."""
 HUB = {
     "gpt2": "openai-community/gpt2",
     "gpt2-large": "openai-community/gpt2-large",
@@ -75,6 +77,17 @@ def name_of_place(path: str) -> str:
     place = Path(path)
     name = place.parts[-3].rpartition("--")[2] if place.parts[-2:-1] == ("snapshots",) else place.name
     return re.sub(r"[^a-z0-9_.-]", "-", name.lower()).lstrip("_.-")
+
+
+def ask_for_model(stored: Any, name: Any) -> str:
+    """How to ask about a model of a stored question for which model=NAME was given, as the end of a line."""
+    asks = "cptlaw predict with model.name="
+    if stored.model.path == IMPORTED:
+        return f"; {asks}... asks about a model that was imported"
+    names = list(dict.fromkeys([*map(name_in_tables, stored.ladder), stored.model.name]))
+    if name in names:
+        return f"; {asks}{name} asks about that model of the study"
+    return f"; models of this study: {', '.join(names)}; another one needs ladder=[...] in cptlaw plan"
 
 
 def named(composed: Any) -> Any:

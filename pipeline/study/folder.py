@@ -15,14 +15,13 @@ from omegaconf import OmegaConf
 
 from pipeline.question.loading import END, START, load_question
 from pipeline.question.messages import ConfigError, StudyError, studies_beside
+from pipeline.question.presets import IMPORTED
 from pipeline.question.schema import ROLES, Question
 from training.durable import as_counted_lines, read_counted_lines, read_text, write_whole
 from training.run import state_of
 from training.spec import RunSpec, SpecError
 
 SCHEMA = 1
-IMPORTED = "imported"
-"""In place of the fingerprints of corpora and weights that are elsewhere, and of their paths."""
 KEPT = r"law=|law\.|goal=|goal\.|bootstrap=|confirm\.|design\.|large\.|(schedule@)?target\.|general_from="
 """How an override of fit, recommend or confirm begins that later commands about the study need too."""
 

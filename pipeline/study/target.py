@@ -14,7 +14,7 @@ from fitting.law_average import own_column
 from fitting.schedule import ANNEALING, FORWARD, Schedule
 from pipeline.question.phases import pieces
 from pipeline.question.schema import PhaseConfig, Question
-from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
+from pipeline.study.folder import IMPORTED, PlannedRun, StudyError, study_of
 from training.schedule import learning_rates
 
 KNOTS = 40
@@ -116,9 +116,13 @@ def find_target(question: Question, points: pd.DataFrame, model: str | None = No
         rate, rates = 0.0, None
     losses = dict(zip(before["corpus"], before["loss"]))
     if lacking := [corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses]:
+        study, names = study_of(question), ", ".join(points["model"].unique())
+        plan = study.read_plan() if study.plan_file.exists() else []
         remedy = "train its pre-training, then collect"
         if question.model.path == IMPORTED:
-            remedy = f"give model.name= of a model that was imported: {', '.join(points['model'].unique())}"
+            remedy = f"give model.name= of a model that was imported: {names}"
+        elif name not in {run.model for run in plan}:
+            remedy = f"models of this study: {names}; another one needs ladder=[...] in cptlaw plan"
         raise StudyError(f"{name}: no loss on {', '.join(lacking)} before the continual phase; {remedy}")
     n, s1_pretrain = (float(before[column].iloc[0]) for column in ("N", "s1_pretrain"))
     steps, step, phase = question.target.steps, question.tokens_per_step(), question.target_phase

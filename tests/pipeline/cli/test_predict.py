@@ -100,6 +100,12 @@ def test_mistakes_are_a_line_each(study: Study, words: list[str], lines: list[st
     assert capsys.readouterr().err.splitlines() == lines
 
 
+def test_of_a_model_that_the_study_lacks_those_that_it_has_are_named(study: Study, capsys) -> None:
+    said = refused(["predict", str(study.folder), "domain_ratio=0.5", "model.name=qwen2-0.7m"], capsys, 3)
+    lacking = "qwen2-0.7m: no loss on general, domain before the continual phase"
+    assert said == f"{lacking}; models of this study: smollm2-135m; another one needs ladder=[...] in cptlaw plan"
+
+
 def test_text_of_neither_corpus_is_a_combination(study: Study, tmp_path: Path, capsys) -> None:
     points = parquet.read_table(study.folder / "points.parquet").to_pandas().query("role == 'fit' and step > 0")
     general, domain = (points[points["corpus"] == name] for name in ("general", "domain"))

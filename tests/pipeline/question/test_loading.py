@@ -325,7 +325,11 @@ def test_study_yaml_gives_the_question_back(stored: Path, tmp_path: Path) -> Non
     assert law.startswith("law: 'transfer-rat' does not exist; allowed: ")
     assert key == "goal.tolerence: no such key; did you mean goal.tolerance?"
     assert group.startswith("model: a group; an existing study takes")
-    assert group.endswith("; cptlaw predict with model.name=gpt2 asks about that model of the study")
+    names = ", ".join([*other.ladder, other.model.name])
+    assert group.endswith(f"; models of this study: {names}; another one needs ladder=[...] in cptlaw plan")
+    asks = f"; cptlaw predict with model.name={other.ladder[0]} asks about that model of the study"
+    with pytest.raises(ConfigError, match=re.escape(asks)):
+        load_question(stored, [f"model={other.ladder[0]}"])
     assert load_question(stored, ["launcher=slurm", "launcher.slurm.gpus=2"]).launcher.slurm.gpu_count == 2
     assert load_question(stored, ["launcher=slurm"]) == load_question(stored, ["launcher.kind=slurm"])
     with pytest.raises(ConfigError, match=r"launcher.*'slrum'.*slurm"):
