@@ -80,7 +80,7 @@ class DesignRound:
     """Whether they are not to end the rounds: those of a recommendation that is not known to hold, or where there was
     none the posterior's."""
     by_posterior: bool = False
-    """Whether the half-width is the posterior's, which takes the laws for right, and not that of a recommendation."""
+    """Whether answer and half-width are the posterior's, which takes the laws for right: no recommendation has them."""
     asked: str = ""
     """The question that the answer is of, as keys and values; empty: not written."""
     stop: str | None = None
@@ -101,6 +101,8 @@ class DesignRound:
         known = "nothing measured yet"
         if self.half_width is not None and self.answer is not None:
             asked, known = f"design.tolerance={self.tolerance:g}", f"domain ratio {self.answer:.3f}"
+            # Beside it may be the ratio by the laws fitted to all points, which is another one.
+            known += " by the posterior" * (self.more or self.by_posterior)
             if self.half_width <= self.tolerance and not self.more and self.stop != TOLERANCE:
                 known += f", within {asked}"
                 unsettled = "neither runs around it nor the round before confirm that"
@@ -108,8 +110,7 @@ class DesignRound:
                 open_ = self.reason if self.reason == ANSWER_BEYOND else unsettled
                 known += f", but {open_}, so one more round" if self.chosen else ""
             else:
-                half = f"half of its 90% interval{' by the posterior' if self.more or self.by_posterior else ''}"
-                known += f", {half} {self.half_width:.3f} ({asked})"
+                known += f", half of its 90% interval {self.half_width:.3f} ({asked})"
         # The budget holds for the rounds that follow by themselves alone.
         limit = "" if self.more or self.spent > self.budget else f" of at most {cost_in(self.unit, self.budget)}"
         speed = " at the speed that prepare measured" * (self.unit == "device-hours")

@@ -185,7 +185,9 @@ def test_a_narrow_answer_beyond_all_runs_gets_a_run(recommended, copied, monkeyp
     added = next_round(asking(setting, ratios=[*setting.question.design.ratios, 1.0]), recommended=lambda: recommended)
     assert [run.domain_ratio for run in added.chosen] == [1.0]
     assert (added.answer, added.half_width) == (recommended[:2] if recommended else (0.99, 0.0))
-    assert "within design.tolerance=0.006, but it is beyond all runs, so one more round" in added.line()
+    by = "" if recommended else " by the posterior"
+    known = f"; domain ratio {added.answer:.3f}{by}, within design.tolerance=0.006, but it is beyond all runs, so one"
+    assert f"{known} more round" in added.line()
     # Whether it may confirm the next one.
     assert added.unsettled == (recommended is None or not recommended[2])
     # No run of the others takes anything off a half-width of 0.
@@ -366,7 +368,8 @@ def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Context
     assert known.line().endswith("but little: what is left is how well the laws hold, which cptlaw confirm measures")
     # Of a round that train chose by itself too.
     stopped = dataclasses.replace(found, more=False, half_width=0.5, chosen=[], stop=BUDGET)
-    assert ", half of its 90% interval by the posterior 0.500 (design.tolerance=" in stopped.line()
+    known_by = f"domain ratio {found.answer:.3f} by the posterior, half of its 90% interval 0.500 (design.tolerance="
+    assert known_by in stopped.line()
     by_laws = "by the laws these narrow it most for their cost"
     assert dataclasses.replace(known, more=False).line().endswith(by_laws)
     first = dataclasses.replace(known, more=False, answer=None, half_width=None)
