@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pipeline.cli import hydra_options, sweep
+from pipeline.cli.beside_next import other_question_line, running_line
 from pipeline.cli.fit_table import JSON
 from pipeline.cli.json_output import described_runs, json_of
 from pipeline.cli.table_studies import make_all_tables, tables
@@ -48,7 +49,7 @@ from pipeline.show.tracking.sync import sync
 from pipeline.steps import STEPS, answer_trained, answered_questions, go_on, next_command, step_after, steps_between
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import IMPORTED, Study, StudyError, import_words, keep_overrides, study_of
-from pipeline.study.status import is_followed, status_table, statuses
+from pipeline.study.status import is_followed, status_table
 from training.corpora.documents import CorpusError
 from training.run import Exit
 from training.spec import SpecError
@@ -147,8 +148,11 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
             command = [*verb.split(), *same]
             if verb == "train" and step_after("plan", context) == "prepare":
                 command[0] = "prepare"
-        elif verb == "status" and (running := _running(context)):
+        elif verb == "status" and (running := running_line(context)):
             console.print(running, highlight=False, soft_wrap=True)
+        elif verb == "report" and (other := other_question_line(words, context)):
+            console.print(other, highlight=False, markup=False, soft_wrap=True)
+            command = ["recommend", *same]
         # Where no mixture meets the goal there is an answer all the same.
         elif (code == Exit.DONE or (code, verb) == (Exit.CRASH, "recommend")) and not _is_queued(verb, context):
             command = next_command(ended.get(verb, verb), context, ["export", folder, *EXPORT])
@@ -226,18 +230,6 @@ def _is_queued(verb: str, context: Context) -> bool:
     if verb == "status" and context.question.launcher.kind == "slurm" and not (context.study.folder / "jobs").exists():
         return False  # None was submitted.
     return elsewhere and (not context.is_prepared or bool(open_runs(context)))
-
-
-def _running(context: Context) -> str:
-    """How many runs a process of this machine, or of another, trains now, and what shows them; empty: none."""
-    runs = [] if context.question.launcher.elsewhere else open_runs(context)
-    rows = statuses(context.study, runs, context.question.launcher.stale_after)
-    roles, word = [row.run.role for row in rows if row.state == "running"], context.study.word
-    if {*roles} == {"confirm"}:
-        shows = f"cptlaw confirm {word} shows their progress, and compares them"
-        return f"running now: {len(roles)} to confirm the answer; {shows}"
-    shows = f"cptlaw train {word} shows their progress, and ends when all runs are done"
-    return f"running now: {len(roles)}; {shows}" if roles else ""
 
 
 def question_of(verb: str, rest: list[str]) -> Question:

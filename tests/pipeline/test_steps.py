@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shlex
 import shutil
 from fractions import Fraction
 from functools import partial
@@ -43,6 +44,10 @@ def context_in(study: Study, question: Question) -> Context:
     (study.folder / "study.yaml").write_text(question_yaml(question))
     Machine("bf16", {}, {"fp32": 1, "bf16": 2}, "a CPU").write(study)
     return Context(question, study, long_corpora(study, *question.corpora.sources))
+
+
+def asking(question: Question, tolerance: float) -> Question:
+    return dataclasses.replace(question, goal=dataclasses.replace(question.goal, tolerance=tolerance))
 
 
 def test_nothing_but_the_report_is_left_of_a_confirmed_study(confirmed: Context, monkeypatch) -> None:
@@ -311,6 +316,23 @@ def test_status_says_how_many_runs_are_running(role: str, line: str, confirmed: 
     said, following = capsys.readouterr().out.splitlines()
     assert said.startswith(f"running now: {line}")
     assert following.startswith("next: cptlaw status ")
+
+
+@pytest.mark.parametrize("tolerance", [-0.01, None])
+def test_a_report_on_another_question_names_recommend_with_its_words(
+    tolerance: float | None, confirmed: Context, capsys
+) -> None:
+    study, answered = confirmed.study, confirmed.question
+    asked = answered if tolerance is None else asking(answered, tolerance)
+    words = [str(study.folder), f"goal.tolerance={asked.goal.tolerance}"]
+    verbs.print_next("report", words, asked, Exit.DONE, Console(soft_wrap=True))
+    lines = capsys.readouterr().out.splitlines()
+    other = f"it answers goal.tolerance={answered.goal.tolerance}, {words[1]} is asked"
+    said = [f"the recommendation is out of date: {other}", f"next: cptlaw recommend {shlex.join(words)}"]
+    assert lines == said if tolerance else not {*said} & {*lines}
+    # Of what study.yaml asks anew the folder is enough.
+    verbs.print_next("report", words[:1], asked, Exit.DONE, Console(soft_wrap=True))
+    assert other not in capsys.readouterr().out
 
 
 def test_what_the_next_command_costs_is_said_before_it(confirmed: Context, monkeypatch, capsys) -> None:
