@@ -99,13 +99,21 @@ def has_trained(context: Context) -> bool:
     """Whether no planned run for the fit is left to train, and no round of runs left to choose by what is measured."""
     if is_active(context.question) and (awaits_round(context.study) or begins_again(context)):
         return False
-    return bool(context.plan) and all(run.role == "confirm" for run in open_runs(context))
+    return bool(context.plan) and not left_to_fit(context)
+
+
+def left_to_fit(context: Context) -> list[PlannedRun]:
+    """The planned runs for the fit, and what they start from, that are neither done nor failed."""
+    return [run for run in open_runs(context) if run.role != "confirm"]
 
 
 def awaits_refine(context: Context) -> bool:
     """Whether the last round is one that cptlaw refine chose and has not answered with yet, and goes on with here."""
     last = read_rounds(context.study)[-1:]
     if context.question.launcher.elsewhere or not any(one.more and one.trains for one in last):
+        return False
+    # A study that was planned anew, on other text, has no run of any round.
+    if not any(run.role == "fit" and context.study.state(run) == "done" for run in context.plan):
         return False
     answer = read_if_there(Recommendation, context.study)
     return bool(not_collected(context)) or not answer or answer.points not in ("", context.points_digest)

@@ -11,8 +11,6 @@ from rich.console import Console
 
 from fitting import PointsError
 from pipeline.done import (
-    awaits_refine,
-    confirming_import,
     has_trained,
     is_answer_confirmed,
     is_answered,
@@ -38,7 +36,6 @@ from pipeline.question.data import same_texts
 from pipeline.question.design import is_active
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.show.conclusion import conclusion_of
 from pipeline.show.report.pages import write_pages
 from pipeline.show.tables import cost_table
 from pipeline.show.terminal import print_items, shown, warning_once
@@ -296,23 +293,6 @@ def step_after(verb: str, context: Context) -> str:
         if name == shown or not done.get(name, STEPS[name].is_done)(context):
             return "recommend" if name == "fit" and is_refitted(context) else name
     return ""
-
-
-def next_command(verb: str, context: Context, when_done: Sequence[str]) -> list[str]:
-    """The command to give after a verb, verb and words; `when_done`: where no step is left to take here.
-
-    Where the answer is not known it is the one that `Conclusion.remedy` names first. A rehearsal, whose answer says
-    nothing, takes its steps all the same.
-    """
-    step, question = step_after(verb, context), context.question
-    known = question.rehearsal or question.goal_kind.many_domains
-    if step and verb != "fit" and awaits_refine(context):
-        return ["refine", str(context.study.folder)]
-    # What comes before the confirmation may give the answer yet.
-    if step in ("confirm", "report", "") and not known and (command := conclusion_of(context).command):
-        return [*command]
-    step = "" if step == "confirm" and confirming_import(context) else step
-    return [step, str(context.study.folder)] if step else [*when_done]
 
 
 def steps_between(first: str, last: str) -> list[str]:

@@ -35,6 +35,7 @@ from pipeline.goals.ratio.asked import cost_line
 from pipeline.goals.registry import goal_of, question_of_study, read_question, refuse_other_runs, unread_keys
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
+from pipeline.next_command import next_command
 from pipeline.plan.prepared_corpora import with_columns
 from pipeline.plan.token_supply import with_fewer_steps
 from pipeline.plan.validation_documents import choose_validation
@@ -46,7 +47,7 @@ from pipeline.show.conclusion import conclusion_of
 from pipeline.show.report.page import refuse_without_plotly
 from pipeline.show.terminal import answer_line, print_items
 from pipeline.show.tracking.sync import sync
-from pipeline.steps import STEPS, answer_trained, answered_questions, go_on, next_command, step_after, steps_between
+from pipeline.steps import STEPS, answer_trained, answered_questions, go_on, step_after, steps_between
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import IMPORTED, Study, StudyError, import_words, keep_overrides, study_of
 from pipeline.study.status import is_followed, status_table
@@ -322,7 +323,7 @@ def _is_fitted(context: Context) -> bool:
 def refine(question: Question, console: Console) -> Exit:
     """Choose and train one more round, and answer again; finished confirmation runs become points for the fit."""
     context = context_of(question)
-    before = answer_line(context)
+    before = not conclusion_of(context).is_outdated and answer_line(context)
     if line := goal_of(question).add_round(context):
         console.print(line, highlight=False, soft_wrap=True)
     context = context.fresh()
@@ -333,7 +334,7 @@ def refine(question: Question, console: Console) -> Exit:
     for name in steps_between("collect", "recommend"):
         if (code := STEPS[name].run(context.fresh(), console)) != Exit.DONE:
             return code
-    console.print(f"before: {before or 'no answer'}", highlight=False)
+    console.print(f"before: {before or 'no answer to this question'}", highlight=False)
     console.print(f"now:    {answer_line(context)}", highlight=False)
     return Exit.DONE
 

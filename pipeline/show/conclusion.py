@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass, replace
 
-from pipeline.done import has_trained, is_refitted
+from pipeline.done import has_trained, is_refitted, left_to_fit
 from pipeline.goals.ratio.answer_warnings import UNFOLLOWED, beyond_runs, is_flat
 from pipeline.goals.ratio.answering_laws import one_ratio, ratio_of_run
 from pipeline.goals.ratio.outcomes import CONFIRMED, NEARBY, NOT_CONFIRMED
@@ -102,7 +102,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
             )
         unknown = f"whether {_mixed(answer, domain)} keeps to the tolerance is not known yet: {wide}"
     if not (unknown or found) and answer.missed:
-        unknown, ratio_unknown = f"the {domain_ratio_of(domain)} is not known yet: {answer.missed}", True
+        unknown, ratio_unknown = f"the {domain_ratio_of(domain)} is not known yet, since {answer.missed}", True
     unknown = unknown or contradicted
     if found and is_open and not unknown and (unknown := found.too_wide):
         verdict = f"{NOT_CONFIRMED}: the prediction is too wide"
@@ -180,7 +180,8 @@ def _remedy(
         return f"runs nearer to the one asked about ({run}), brought by cptlaw import", import_words(question, ratio)
     if context.plan and not has_trained(context):
         train = ("train", str(context.study.folder))
-        return f"cptlaw {shlex.join(train)} trains the runs for the fit that are left", train
+        does = "trains the runs for the fit that are left" if left_to_fit(context) else "chooses the runs that it needs"
+        return f"cptlaw {shlex.join(train)} {does}", train
     if question.goal_kind.design_question:
         improve = "correct" if missed else "narrow"
         narrower = f"cptlaw refine {study} trains the runs that should {improve} it most, and answers again"
@@ -292,8 +293,9 @@ class _Measured:
         if most <= tolerance and (self.answer.mixture or {})[self.domain] == 1.0:
             return "", measured  # No ratio is above it.
         if abs(increase - tolerance) <= max(MISSED * abs(tolerance), 1e-3) and outcome.verdict != NOT_CONFIRMED:
-            if increase > tolerance and self.ends[self.general].inside:
-                more = f"{100 * (increase - tolerance):.2g} points more, inside its 90% interval"
+            if increase > tolerance:
+                side = "inside" if self.ends[self.general].inside else "outside"
+                more = f"{100 * (increase - tolerance):.2g} points more, {side} its 90% interval"
                 if crossing and crossing.value < (self.answer.mixture or {})[self.domain]:
                     self.keeps = ratio_of_run(crossing.value)
                     measured = f"by the runs this keeps to the tolerance; at the predicted {self.ratio} {measured}"

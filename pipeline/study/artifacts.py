@@ -209,7 +209,7 @@ class HeldOutError:
     points: int
 
 
-MISSED_RUN = "beside the answer"
+MISSED_RUN = "near the answer"
 """What a warning says of a run of the fit like the recommended one, at the next ratio, whose loss the laws miss."""
 
 

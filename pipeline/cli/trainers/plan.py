@@ -309,9 +309,9 @@ def _keeps(outcome: Outcome, answer: Recommendation, domain: str, known: Conclus
         yield Remark(f"{written}; domain_ratio={predicted:g} writes the predicted ratio")
     elif increase and crossing and outcome.tolerance is not None and increase.value > outcome.tolerance:
         written = f"written is the predicted ratio, {percent((answer.mixture or {})[domain])} {domain}"
-        why = "since the runs miss the tolerance by too much to confirm another"
         other = f"domain_ratio={ratio_of_run(crossing.value):g}"
-        yield Remark(f"{written}, {why}; {other} writes the ratio that by the runs keeps to the tolerance")
+        why = f"though it exceeded the tolerance; {other} writes the ratio at which, on a line between runs, it is met"
+        yield Remark(f"{written}, {why}")
 
 
 def _given_mixture(context: Context, ratio: float, known: Conclusion) -> tuple[dict[str, float], list[str]]:

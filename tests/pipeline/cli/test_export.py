@@ -277,9 +277,8 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, monkey
     )
     Confirmation(0.9, rows, missed, None, made.identity).write(study)
     assert run(["export", folder, "format=trl"]) == 0
-    other = "domain_ratio=0.284 writes the ratio that by the runs keeps to the tolerance"
-    why = "since the runs miss the tolerance by too much to confirm another"
-    line = f"written is the predicted ratio, 30% domain, {why}; {other}"
+    other = "domain_ratio=0.284 writes the ratio at which, on a line between runs, it is met"
+    line = f"written is the predicted ratio, 30% domain, though it exceeded the tolerance; {other}"
     shown = capsys.readouterr()
     assert f"# {line}" in shown.out
     assert f"note: {line}" in shown.err

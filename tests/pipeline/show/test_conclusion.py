@@ -91,7 +91,7 @@ def _conclusion(
             "allowed; the run itself measured +2.90%",
             "not confirmed: the prediction is too wide",
         ),
-        (None, BESIDE, f"{UNKNOWN}: the loss on general {MISSED_RUN}: a run of the fit at 60%", "not yet"),
+        (None, BESIDE, f"{UNKNOWN}, since the loss on general {MISSED_RUN}: a run of the fit at 60%", "not yet"),
         # The run itself says more than its neighbour.
         (MET, BESIDE, f"{TRAIN}; the loss on general rose by 2.90%", "as predicted, by one"),
         (None, WIDE, "whether 50% code keeps to the tolerance is not known yet: the change of the loss on", "not yet"),
@@ -173,6 +173,12 @@ def test_just_above_the_tolerance_the_ratio_that_the_runs_keep_to_is_what_to_tra
         f"{KEEPS}at the predicted 50% code the loss on general rose by 3.15%, 3% is allowed"
     )
     assert known.domain_ratio == 0.49
+    made, answer = Confirmation.read(Study(tmp_path)), Recommendation.read(Study(tmp_path))
+    outside = [dataclasses.replace(row, inside=row.corpus != "general") for row in made.confirmations]
+    question = dataclasses.replace(QUESTION, studies=str(tmp_path))
+    also = conclude(Context(question, Study(tmp_path)), answer, dataclasses.replace(made, confirmations=outside))
+    assert also.domain_ratio == 0.49
+    assert "0.15 points more, outside its 90% interval" in also.headline
     evidence = Evidence(Context(dataclasses.replace(QUESTION, studies=str(tmp_path)), Study(tmp_path)))
     beside = "predicted 50%, 90% interval 40.0% to 60.0%"
     assert f"tokens on 49% code and 51% general (domain ratio: {beside})." in answer_sentence(evidence)

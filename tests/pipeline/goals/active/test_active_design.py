@@ -14,6 +14,7 @@ from rich.console import Console
 
 from fitting import LAWS
 from pipeline import steps
+from pipeline.done import awaits_refine
 from pipeline.goals.active import rounds
 from pipeline.goals.active.candidates import (
     CandidateRun,
@@ -51,12 +52,14 @@ from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.ratio.confirm import Place, confirmation_runs
 from pipeline.goals.ratio.law_goal import _of_missed_peak
 from pipeline.goals.registry import goal_of, read_question
+from pipeline.next_command import next_command
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import pretraining_runs
 from pipeline.plan.write import add_to_plan
 from pipeline.question.design import candidate_peaks
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig
+from pipeline.show.conclusion import Conclusion
 from pipeline.steps import step_after
 from pipeline.study.artifacts import MISSED_RUN, Recommendation
 from pipeline.study.collect import collect, measured_points
@@ -231,6 +234,33 @@ def test_between_two_rounds_train_is_next(copied: tuple[Context, Study]) -> None
     assert [step_after(verb, setting.fresh()) for verb in ("status", "fit", "report")] == ["train"] * 3
     write_rounds(study, [dataclasses.replace(one, more=True) for one in chosen[:-1]])
     assert step_after("status", setting.fresh()) != "train"
+
+
+def test_refine_goes_on_only_where_a_run_of_its_rounds_is_done(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    write_rounds(study, [dataclasses.replace(one, more=True) for one in read_rounds(study)[:-1]])
+    assert awaits_refine(setting.fresh())
+    assert next_command("plan", setting.fresh(), ())[0] == "refine"
+    # Planned anew, on other text.
+    for done in study.runs.glob("*/DONE"):
+        done.unlink()
+    assert not awaits_refine(setting.fresh())
+    assert next_command("status", setting.fresh(), ())[0] == "train"
+
+
+def test_what_runs_confirm_needs_no_more_rounds(copied: tuple[Context, Study], monkeypatch) -> None:
+    setting, _ = copied
+    asked = asking(setting, tolerance=0.003)
+    assert next_command("confirm", asked, ()) == ["train", str(asked.study.folder)]
+    for known, command, then in (
+        (Conclusion("", True), (), "report"),
+        (Conclusion("", False, command=("recommend", "else")), ("recommend", "else"), "recommend"),
+        (Conclusion("", False, command=("refine", "study")), (), "train"),
+    ):
+        monkeypatch.setattr("pipeline.next_command.is_answer_confirmed", lambda _: True)
+        monkeypatch.setattr("pipeline.next_command.conclusion_of", lambda _, known=known: known)
+        assert next_command("confirm", asked, ())[0] == then
+        assert not command or next_command("confirm", asked, ()) == [*command]
 
 
 def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:

@@ -191,8 +191,15 @@ def test_a_run_of_the_fit_that_the_laws_miss_beside_the_answer_is_said(whole) ->
         other = at_the_end & laws.points["ratio"].isin(ratios)
         losses = laws.points["loss"].where(~other, laws.points["loss"] * factor)
         lines = [*_missed(context, dataclasses.replace(laws, points=laws.points.assign(loss=losses)), answer)]
-        starts = [f"the loss on general {MISSED_RUN}: a run of the fit at {percent(ratio)} " for ratio in ratios]
+        missed = f"the loss on general {MISSED_RUN} is not as predicted: a run of the fit at"
+        starts = [f"{missed} {percent(ratio)} " for ratio in ratios]
         assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * len(ratios)
+    # Runs of several seeds are judged by their mean.
+    seeds = laws.points[at_the_end & (laws.points["ratio"] == at)]
+    far = [seeds.assign(loss=seeds["loss"] * factor) for factor in (0.5, 1.5)]
+    for others, lines in ((far, 0), (far[1:], 1)):
+        points = pd.concat([laws.points, *others], ignore_index=True)
+        assert len([*_missed(context, dataclasses.replace(laws, points=points), answer)]) == lines
     # A third run is not beside it, while there is one on each side.
     answer = dataclasses.replace(answer, domain_ratio=at + 0.01)
     other = at_the_end & (laws.points["ratio"] == below)
