@@ -353,3 +353,25 @@ def flush_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def at_work_in(folder: Path) -> Iterator[None]:
+    """Have `is_at_work_in` find this process, until it ends, in a folder that is there on a file system with locks."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            # The folder itself, so that no file is left in it.
+            stack.callback(os.close, descriptor := os.open(folder, os.O_RDONLY))
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+
+
+def is_at_work_in(folder: Path) -> bool:
+    """Whether any process of this machine is in `at_work_in` of a folder."""
+    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+        stack.callback(os.close, descriptor := os.open(folder, os.O_RDONLY))
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

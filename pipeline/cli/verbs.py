@@ -52,6 +52,7 @@ from pipeline.study.context import Context, context_of
 from pipeline.study.folder import IMPORTED, Study, StudyError, import_words, keep_overrides, study_of
 from pipeline.study.status import is_followed, status_table
 from training.corpora.documents import CorpusError
+from training.durable import at_work_in
 from training.run import Exit
 from training.spec import SpecError
 
@@ -108,7 +109,9 @@ def run_words(
         console.print(about, highlight=False, markup=False, soft_wrap=True)
     # Tables are of several goals.
     print_items((f"note: {line}" for line in unread_keys(question, words) if verb != "tables"), console)
-    code = Exit.DONE if verb == "status" and print_json else carry_out(verb, question, console)
+    works = verb in ("train", "refine", "continue", "quickstart") and not question.dry_run
+    with at_work_in(study_of(question).folder) if works else contextlib.nullcontext():
+        code = Exit.DONE if verb == "status" and print_json else carry_out(verb, question, console)
     # Not before: a command that was refused leaves the question as it was.
     if verb in _KEEPING and (kept := keep_overrides(Path(question.studies) / question.name, words)):
         print_items([f"kept in study.yaml: {' '.join(kept)}"], console)

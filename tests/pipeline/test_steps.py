@@ -318,6 +318,29 @@ def test_status_says_how_many_runs_are_running(role: str, line: str, confirmed: 
     assert following.startswith("next: cptlaw status ")
 
 
+def test_status_says_that_a_command_works_between_two_runs(confirmed: Context, capsys, monkeypatch) -> None:
+    def said() -> str:
+        verbs.print_next("status", [], confirmed.question, Exit.DONE, Console(soft_wrap=True))
+        return capsys.readouterr().out
+
+    def fit_between_rounds(*_) -> Exit:
+        asked.append(said())
+        return Exit.DONE
+
+    asked = [before := said()]
+    monkeypatch.setattr(verbs, "carry_out", fit_between_rounds)
+    monkeypatch.setattr(verbs, "question_of", lambda verb, words: confirmed.question)
+    words = [str(confirmed.study.folder)]
+    for verb in ("train", "report"):
+        assert verbs.run_words(verb, words, Console(), lambda: None, None) == Exit.DONE
+        capsys.readouterr()
+    assert "running now" not in before
+    # A report trains nothing.
+    assert [line.startswith("running now: a command like cptlaw train, ") for line in asked] == [False, True, False]
+    assert "\nnext: cptlaw status " in asked[1]
+    assert said() == before
+
+
 @pytest.mark.parametrize("tolerance", [-0.01, None])
 def test_a_report_on_another_question_names_recommend_with_its_words(
     tolerance: float | None, confirmed: Context, capsys
