@@ -19,7 +19,7 @@ from fitting.laws.law import OFFSET, AnnealingArea, Columns, Law, Parameter, Slo
 
 ENDING = 0.07
 """Exponent by which what is learned comes to an end."""
-FORGOTTEN = 45.0
+FORGOTTEN = 20.0
 """How many times more slowly a corpus of the pre-training (rho = 1) is forgotten than one that is not is learned."""
 FURTHER = 0.035
 """Nats per token and unit of log(1 + S1 / S1_pretrain) that further training brings on text of the pre-training."""
@@ -131,7 +131,7 @@ READ = (
     Law(
         name="transfer-read",
         equation=r"L = L_{before} - C_2 S_2 - C\left[h(r z) - h(\rho z)\right]"
-        rf" - 0.035\,\rho \log\left(1+S_1/S_1^{{pt}}\right),\quad z = \left(45^{{-\rho}} K S_1\right)^b,\quad {_H}",
+        rf" - 0.035\,\rho \log\left(1+S_1/S_1^{{pt}}\right),\quad z = \left(20^{{-\rho}} K S_1\right)^b,\quad {_H}",
         source=_SOURCE,
         parameters=(
             _C2,
