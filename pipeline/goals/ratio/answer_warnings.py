@@ -358,8 +358,9 @@ def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator
     for corpus, rows in ends[ends["corpus"].isin(laws.corpora)].groupby("corpus", sort=False):
         ratios = rows["ratio"]
         beside = [ratios[ratios <= ratio].max(), ratios[ratios >= ratio].min()]
-        for near, losses in rows[ratios.isin(beside)].groupby("ratio")["loss"]:
-            measured, (predicted, low, high) = losses.mean(), laws.loss(target, str(corpus), float(near))
+        seeds = rows[ratios.isin(beside)].groupby("ratio")["loss"].apply(list).to_dict()
+        for near, losses in sorted((float(str(at)), of) for at, of in seeds.items()):
+            measured, (predicted, low, high) = float(np.mean(losses)), laws.loss(target, str(corpus), near)
             if not low <= measured <= high:
                 missed = f"{MISSED_RUN} is not as predicted" if corpus in deciding else "may be off"
                 runs = f"the mean of {len(losses)} runs" if len(losses) > 1 else "a run"
