@@ -229,6 +229,8 @@ class _Measured:
     @property
     def verdict(self) -> str:
         """Whether it is confirmed, in a few words."""
+        if self.failure and self.outcome.verdict == CONFIRMED and self.all_inside:
+            return "within its interval; the tolerance may be met or not"
         if self.failure and self.outcome.crossing and not self.is_outside and self.all_inside:
             return "within its interval, but misses the tolerance"
         if self.failure:
@@ -302,7 +304,9 @@ class _Measured:
                 measured = f"{measured}: {more}"
             return "", measured
         if outcome.verdict == CONFIRMED:
-            return f"{self.ratio} may be within the tolerance or not: {measured}, and the seeds differ as much", ""
+            low, high = outcome.loss_increase.low or 0.0, outcome.loss_increase.high or 0.0
+            between = f"{low:+.2%} to {high:+.2%} by {outcome.seeds} seeds"
+            return f"{self.ratio} may be within the tolerance or not: {measured}, {between}", ""
         if increase <= tolerance and outcome.verdict != NOT_CONFIRMED and self.ends[self.general].inside:
             return "", measured
         if crossing is None:

@@ -30,9 +30,9 @@ class _Place(NamedTuple):
 
 
 def measured_beside(context: Context, answer: Recommendation, confirmation: Confirmation) -> tuple[str, str]:
-    """What these runs measured on general, in words, and that one at nearly the answer's ratio contradicts it.
+    """What runs like the answer's measured on general, in words, and that one at nearly its ratio contradicts it.
 
-    They are those of `confirmation`, and others that were trained to confirm earlier. Both may be empty.
+    Those of `confirmation` go before others of the study. Both may be empty.
     """
     domain, general = context.question.corpora.domain, context.question.corpora.general
     places = _places(context, answer, confirmation) if answer.goal.kind == "trade-off" else []
@@ -54,10 +54,15 @@ def measured_beside(context: Context, answer: Recommendation, confirmation: Conf
             contradicted += f"; the runs reach {100 * answer.goal.tolerance:.3g}% at about "
             contradicted += percent(ratio_of_run(crossing.value))
     seen = [f"{place.loss / before - 1:+.2%} at {percent(place.domain_ratio)}" for place in sorted(places)]
-    counted = not elsewhere and abs(nearest.domain_ratio - ratio) < SAME
-    counts = ", which cptlaw confirm compares with this answer" if counted else ""
-    if {place.run for place in places} & {run.name for run in context.plan if run.role == "fit"}:
-        counts = f", {READ}{': cptlaw confirm trains others, of another seed' if counted else ''}"
+    at_it = not elsewhere and abs(nearest.domain_ratio - ratio) < SAME
+    fitted = {run.name for run in context.plan if run.role == "fit"}
+    counts, read = "", [percent(place.domain_ratio) for place in sorted(places) if place.run in fitted]
+    if read:
+        counts = f", of which the fit has read {'that' if len(read) == 1 else 'those'} at {' and '.join(read)}"
+    if len(read) == len(places):
+        counts = f", {READ}{': cptlaw confirm trains others, of another seed' if at_it else ''}"
+    elif at_it and nearest.run not in fitted:
+        counts += ", which cptlaw confirm compares with this answer"
     at = f" at a peak of {nearest.peak:g}" if elsewhere else ""
     listed = " and ".join(filter(None, [", ".join(seen[:-1]), seen[-1]]))
     return f"; runs measured {listed} {domain} on {general}{at}{counts}", contradicted
@@ -74,11 +79,11 @@ def _places(context: Context, answer: Recommendation, confirmation: Confirmation
         for row in rows
         if (row.model, row.steps) == asked
     ]
-    runs = [run for run in context.plan if run.role == "confirm" and (run.model, run.spec.steps) == asked]
-    losses = (
-        last_losses(context.points, [run.name for run in runs if context.study.state(run) == "done"]) if runs else {}
-    )
-    for run in runs:
+    runs = [run for run in context.plan if run.role != "pretrain" and (run.model, run.spec.steps) == asked]
+    runs = [run for run in runs if not (run.variant or run.spec.initial.moments) and context.study.state(run) == "done"]
+    losses = last_losses(context.points, [run.name for run in runs]) if runs else {}
+    # Those that a fit has read go last.
+    for run in sorted(runs, key=lambda run: run.role == "fit"):
         ratio = run.ratio_of(domain)
         if general in losses.get(run.name, {}) and all(abs(place.domain_ratio - ratio) >= SAME for place in places):
             places.append(_Place(ratio, losses[run.name][general], run.name, run.peak))

@@ -103,6 +103,7 @@ class DesignRound:
             asked, known = f"design.tolerance={self.tolerance:g}", f"domain ratio {self.answer:.3f}"
             # Beside it may be the ratio by the laws fitted to all points, which is another one.
             known += " by the posterior" * (self.more or self.by_posterior)
+            known += ", which takes the laws for right" * self.more
             if self.half_width <= self.tolerance and not self.more and self.stop != TOLERANCE:
                 known += f", within {asked}"
                 unsettled = "neither runs around it nor the round before confirm that"

@@ -17,7 +17,7 @@ from pipeline.goals.active.candidates import (
     pretraining_runs,
     unit,
 )
-from pipeline.goals.active.rounds import chosen_runs, design_runs, has_ended, most_runs
+from pipeline.goals.active.rounds import chosen_runs, design_runs, ended_by, most_runs
 from pipeline.question.design import budget_key, is_active
 from pipeline.question.messages import ConfigError
 from pipeline.study.context import Context
@@ -39,8 +39,7 @@ def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     so_far = f"{count} round{'s' * (count > 1)} of runs so far, {cost_in(unit_, chosen.spent)} {unit_}{speed}"
     side = f", of up to {question.design.batch or question.launcher.at_once} runs side by side (design.batch)"
     begun = so_far if count else f"first round{side * question.launcher.elsewhere}"
-    if chosen.rounds and has_ended(context, chosen.rounds[-1]):
-        last = chosen.rounds[-1]
+    if last := ended_by(context, chosen.rounds):
         return [f"{begun}; no more follow: {last.stop} (design.tolerance={question.design.tolerance:g}){last.remedy}"]
     limit = f"{cost_in(unit_, context.once(budget))} {unit_}"
     if not later_runs(context, runs):
@@ -117,7 +116,7 @@ def _least_of_two(context: Context, runs: Sequence[PlannedRun]) -> float | None:
 def later_runs(context: Context, runs: Sequence[PlannedRun]) -> list[CandidateRun]:
     """The runs that may be chosen after `runs`, those for the fit so far, for what is left of the budget."""
     rounds = chosen_runs(context).rounds
-    if rounds and has_ended(context, rounds[-1]):
+    if ended_by(context, rounds):
         return []
     left, fitted = context.once(budget) - _spent(context, runs), _counted(context, runs)
     known, begun = {run.spec.hash for run in fitted}, pretrained(context, [run.model for run in fitted])

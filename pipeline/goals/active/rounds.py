@@ -168,9 +168,8 @@ def next_round(context: Context, more: bool = False, recommended: Recommended | 
     points = None
     if (chosen.runs or not is_active(context.question)) and (points := _points_of_all(context)) is None:
         return None
-    last = chosen.rounds[-1] if chosen.rounds else None
     known = [] if points is None else points["run"]
-    if not more and last and last.stop and last.state == _state(context, known):
+    if not more and _ended(chosen.rounds, _state(context, known)):
         return None
     added = _round(context, chosen, points, more, recommended)
     # Of several machines that choose, the first one counts: another processor may weigh nearly equal runs otherwise.
@@ -234,13 +233,18 @@ def most_telling(context: Context) -> str:
     return _round(context, chosen_runs(context), _measured(context, plan), True).next_runs()
 
 
-def has_ended(context: Context, last: DesignRound) -> bool:
-    """Whether the last round stopped the choosing, and nothing that decided has changed since."""
+def ended_by(context: Context, rounds: Sequence[DesignRound]) -> DesignRound | None:
+    """Which of these rounds stopped the choosing, where nothing that decided has changed since; None: none."""
     # What is wrong with the points says the step that reads them.
     with contextlib.suppress(StudyError):
-        points = _points_of_all(context) if last.stop else None
-        return points is not None and last.state == _state(context, points["run"])
-    return False
+        points = _points_of_all(context) if any(one.stop for one in rounds) else None
+        return None if points is None else _ended(rounds, _state(context, points["run"]))
+    return None
+
+
+def _ended(rounds: Sequence[DesignRound], state: str) -> DesignRound | None:
+    """Not the last round alone: a question that was asked before another one is settled still."""
+    return next((one for one in rounds if one.stop and one.state == state), None)
 
 
 def _planned(context: Context, rounds: Sequence[DesignRound]) -> Chosen:

@@ -130,7 +130,7 @@ def confirmation_runs(context: Context, asked: Sequence[Place], seen: Collection
         if not any(run.spec.hash in seen for run in runs):
             break
         # All of them, so that seeds stay paired between the ratios.
-        first += question.confirm.seeds
+        first += 1
     if problems := list(supply_problems(runs, context)):
         raise ConfigError(problems)
     return runs
@@ -144,8 +144,10 @@ def why_another_seed(context: Context, runs: Sequence[PlannedRun]) -> Iterator[s
     for run, seed in itertools.product(runs, range(context.question.seed, first)):
         if replace(run.spec, seed=seed).hash in fitted:
             same = f"{percent(run.ratio_of(domain))} {domain} for {run.spec.steps:,} steps"
+            last = max(run.spec.seed for run in runs)
+            seeds = f"seed {first}" if last == first else f"seeds {first} to {last}"
             yield (
-                f"{same} is among the runs for the fit, with seed {seed}: so the confirmation runs have seed {first}, "
+                f"{same} is among the runs for the fit, with seed {seed}: so the confirmation runs have {seeds}, "
                 "another order of the text"
             )
             return

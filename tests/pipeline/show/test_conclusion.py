@@ -346,8 +346,11 @@ def test_what_runs_of_another_answer_measured_is_said(tmp_path: Path) -> None:
     assert conclude(Context(question, Study(tmp_path)), again, made).headline.endswith("compares with this answer")
     # cptlaw refine has made them runs for the fit.
     read = Context(question, Study(tmp_path))
-    run: Any = SimpleNamespace(name=rows[0].run, role="fit", peak=1e-3)
-    read.__dict__["plan"] = [run]
+    shorter = SimpleNamespace(steps=1)
+    fitted: list[Any] = [
+        SimpleNamespace(name=row.run, role="fit", peak=1e-3, model="other", spec=shorter) for row in rows
+    ]
+    read.__dict__["plan"] = fitted
     assert conclude(read, again, made).headline.endswith(
         f"by prediction; no run outside the fit has confirmed it yet; {seen}, which the fit has read since: cptlaw "
         "confirm trains others, of another seed"
@@ -370,9 +373,10 @@ def test_what_an_earlier_confirmation_measured_is_said_too(tmp_path: Path, monke
     row = dataclasses.replace(row, model=before.target.model, steps=before.target.steps)
     made = Confirmation(0.9, [row], goal_of(question).outcome(question, before, [row]), None, before.identity)
     now = dataclasses.replace(before, mixture={"general": 0.6, "code": 0.4}, peak_learning_rate=peak)
+    of = SimpleNamespace(steps=before.target.steps, initial=SimpleNamespace(moments=False))
     runs: list[Any] = [
         SimpleNamespace(name=f"{role}-{peak}-{ratio}", role=role, peak=peak, model=before.target.model,
-                        spec=SimpleNamespace(steps=before.target.steps), ratio_of=lambda _, ratio=ratio: ratio)
+                        variant="", spec=of, ratio_of=lambda _, ratio=ratio: ratio)
         for role, peak, ratio in (
             ("confirm", peak, 0.4), ("confirm", peak, 0.5), ("confirm", 2 * peak, 0.45), ("fit", peak, 0.41),
             ("confirm", peak, 0.9),
@@ -388,7 +392,10 @@ def test_what_an_earlier_confirmation_measured_is_said_too(tmp_path: Path, monke
     monkeypatch.setattr(measured_beside, "answering_laws", lambda _: laws)
     monkeypatch.setattr(measured_beside, "find_target", lambda *_: None)
     monkeypatch.setattr(Study, "state", lambda _, run: "open" if run.ratio_of("code") == 0.9 else "done")
-    seen = "runs measured +0.50% at 20%, +1.00% at 40% and +3.00% at 50% code on general"
+    seen = (
+        "runs measured +1.00% at 40%, +1.50% at 41% and +3.00% at 50% code on general, of which the fit has read that "
+    )
+    seen += "at 41%"
     line, contradicted = measured_beside.measured_beside(known, now, made)
     assert (line, contradicted) == (f"; {seen}, which cptlaw confirm compares with this answer", "")
 

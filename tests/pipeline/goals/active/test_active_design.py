@@ -37,12 +37,12 @@ from pipeline.goals.active.history import (
     read_rounds,
     write_rounds,
 )
-from pipeline.goals.active.outlook import again_lines, plan_lines
+from pipeline.goals.active.outlook import again_lines, begins_again, plan_lines
 from pipeline.goals.active.rounds import (
     add_confirmation_runs,
     chosen_runs,
     design_runs,
-    has_ended,
+    ended_by,
     is_answered,
     most_telling,
     next_round,
@@ -362,14 +362,23 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     assert len(asked) == 9
 
 
+def test_a_question_that_was_settled_before_another_one_is_settled_still(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    last = read_rounds(study)[-1]
+    write_rounds(study, [*read_rounds(study), dataclasses.replace(last, state="of another goal")])
+    assert ended_by(setting.fresh(), chosen_runs(setting.fresh()).rounds) == last
+    assert not begins_again(setting.fresh())
+    assert next_round(setting.fresh()) is None
+
+
 def test_a_model_that_is_new_in_the_ladder_may_be_chosen(copied: tuple[Context, Study]) -> None:
     setting, question = copied[0], copied[0].question
     assert next_round(setting) is None
-    assert has_ended(setting, read_rounds(copied[1])[-1])
+    assert ended_by(setting, read_rounds(copied[1]))
     longer = setting.asking(
         dataclasses.replace(question, ladder=words_of("ladder=[qwen2-0.05m,qwen2-0.15m,qwen2-0.3m]").ladder)
     )
-    assert not has_ended(longer, read_rounds(copied[1])[-1])
+    assert not ended_by(longer, read_rounds(copied[1]))
     assert next_round(longer) is not None
 
 
