@@ -15,10 +15,9 @@ import pandas as pd
 from docs.studies.law_errors import RESULTS, last_points, markdown
 from docs.studies.verdicts import judged
 
-DOMAINS = ("law", "headers", "medical", "math", "chemistry", "music", "code")
-NAMES = ("", "-peak", "-2.9m", "-2.9m-peak", "-other-domains", "-low", "-first", "-read", "-read-2.9m")
+DOMAINS = ("manual", "perl", "law", "headers", "medical", "math", "chemistry", "music", "code")
 LADDER = RESULTS / "ladder-135m"
-STUDIES = [*(RESULTS / f"long-runs{name}" for name in NAMES), LADDER]
+STUDIES = [*sorted(RESULTS.glob("long-runs*")), LADDER]
 
 
 def ends(points: pd.DataFrame) -> pd.DataFrame:
