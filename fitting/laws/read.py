@@ -20,8 +20,8 @@ from fitting.laws.law import OFFSET, AnnealingArea, Columns, Law, Parameter, Slo
 ENDING = 0.07
 """Exponent by which what is learned comes to an end."""
 FORGOTTEN = 20.0
-"""How many times more slowly a corpus of the pre-training (rho = 1) is forgotten than one that is not is learned; of
-the kept long runs at domain ratios up to .8, and 56 losses of general text."""
+"""How many times more slowly a corpus of the pre-training (rho = 1) is forgotten than one that is not is learned,
+by 56 losses of general text of kept long runs at domain ratios up to .8 (docs/results/long-runs-again)."""
 FURTHER = 0.035
 """Nats per token and unit of log(1 + S1 / S1_pretrain) that further training brings on text of the pre-training."""
 SOON = 27.0

@@ -36,7 +36,10 @@ def write_plan(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     if folder := next((file for file in (question_file, Corpora.path(study)) if file.is_dir()), None):
         raise StudyError(f"{folder}: a folder, not a file")
     lines = list(_changes(context, runs))
-    write_whole(question_file, question_yaml(context.question))
+    text = question_yaml(context.question)
+    # A report is as new as the question: what is the same keeps its date.
+    if not question_file.is_file() or question_file.read_bytes() != text.encode():
+        write_whole(question_file, text)
     study.write_plan(runs)
     # Beside the plan, since a study may be read where its corpora are not.
     of_manifest = context.manifest.corpora

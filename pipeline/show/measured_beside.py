@@ -62,7 +62,8 @@ def measured_beside(context: Context, answer: Recommendation, confirmation: Conf
     if len(read) == len(places):
         counts = f", {READ}{': cptlaw confirm trains others, of another seed' if at_it else ''}"
     elif at_it and nearest.run not in fitted:
-        counts += ", which cptlaw confirm compares with this answer"
+        own = f"; cptlaw confirm compares that at {percent(nearest.domain_ratio)} with this answer"
+        counts += own if read else ", which cptlaw confirm compares with this answer"
     at = f" at a peak of {nearest.peak:g}" if elsewhere else ""
     listed = " and ".join(filter(None, [", ".join(seen[:-1]), seen[-1]]))
     return f"; runs measured {listed} {domain} on {general}{at}{counts}", contradicted

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import shlex
 import shutil
@@ -54,6 +55,16 @@ def test_two_processes_train_every_run_once(trained: Study) -> None:
         steps = {int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").iterdir()}
         assert steps == ({30} if planned.role == "pretrain" else {6, 12, 24})
     assert {path.name for path in trained.runs.iterdir()} == {planned.name for planned in plan}
+
+
+def test_to_plan_the_same_again_makes_no_report_old(trained: Study, words: list[str]) -> None:
+    question = trained.folder / "study.yaml"
+    os.utime(question, (1, 1))
+    assert run(["plan", *words]) == 0
+    assert question.stat().st_mtime == 1
+    question.write_text(question.read_text().replace("#", "# ", 1))
+    assert run(["plan", *words]) == 0
+    assert question.stat().st_mtime > 1
 
 
 def test_training_again_trains_nothing(trained: Study, words: list[str], capsys) -> None:

@@ -107,7 +107,9 @@ class DesignRound:
             if self.half_width <= self.tolerance and not self.more and self.stop != TOLERANCE:
                 known += f", within {asked}"
                 unsettled = "neither runs around it nor the round before confirm that"
-                unsettled = "the laws fitted to all points do not settle it yet" if self.unsettled else unsettled
+                unsettled = (
+                    "by the laws fitted to all points it is not known to hold yet" if self.unsettled else unsettled
+                )
                 open_ = self.reason if self.reason == ANSWER_BEYOND else unsettled
                 known += f", but {open_}, so one more round" if self.chosen else ""
             else:
@@ -147,7 +149,7 @@ class DesignRound:
             for run in self.chosen
         )
         expected = self.chosen[-1].half_width if self.chosen else None
-        return runs if expected is None else f"{runs}; expected half of the interval {expected:.3f}"
+        return runs if expected is None else f"{runs}; expected half of the interval by the posterior {expected:.3f}"
 
 
 def asked_of(goal: GoalConfig, steps: int) -> str:

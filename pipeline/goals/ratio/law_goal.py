@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from fitting import Estimate, PointsError
-from pipeline.goals.active.outlook import budget_lines, later_runs, plan_lines, refuse_budget
+from pipeline.goals.active.outlook import begins_again, budget_lines, later_runs, plan_lines, refuse_budget
 from pipeline.goals.active.rounds import add_confirmation_runs, design_runs, is_answered, most_telling, next_round
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
 from pipeline.goals.ratio.answer_warnings import answer_warnings, beyond_runs, by_weight, domain_gain, least_ratio
@@ -257,7 +257,8 @@ class LawGoal(Goal):
             log("asking which runs would say where the optimum is")
             with contextlib.suppress(PointsError):
                 runs = most_telling(_of_missed_peak(context))
-        line = f"{wide}: cptlaw refine {context.study.word} trains what should narrow it most"
+        narrows = f"refine {context.study.word} trains what should narrow it most"
+        line = f"{wide}: cptlaw {f'train {context.study.word} goes on' if begins_again(context) else narrows}"
         yield f"{line}: {runs}" if runs else line
 
     def asked_otherwise(self, question: Question, answer: Recommendation) -> tuple[str, ...]:

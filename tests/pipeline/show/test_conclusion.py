@@ -397,7 +397,7 @@ def test_what_an_earlier_confirmation_measured_is_said_too(tmp_path: Path, monke
     )
     seen += "at 41%"
     line, contradicted = measured_beside.measured_beside(known, now, made)
-    assert (line, contradicted) == (f"; {seen}, which cptlaw confirm compares with this answer", "")
+    assert (line, contradicted) == (f"; {seen}; cptlaw confirm compares that at 40% with this answer", "")
 
 
 def test_an_answer_that_a_run_beside_it_contradicts_is_not_known(tmp_path: Path) -> None:
