@@ -49,7 +49,7 @@ class Cost:
     flops: float
     """Floating-point operations of training and evaluation."""
     seconds: float | None
-    """Seconds of training and evaluation with one worker; None without a measured speed."""
+    """Seconds of training and evaluation with one worker, without starts; None without a measured speed."""
     memory: int | None
     """Peak bytes of a process; None: not known."""
     assumed_seconds: float | None

@@ -61,13 +61,13 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
     measured = any(group.seconds for group in groups)
     by = f", at the speed {whose_speed(context, runs)}" * measured
     end = "a simulated end, with starts and waits, so rows do not sum to it"
-    how = f"Time of a row: its runs over {count} workers of {launcher.threads} thread{by}; all: {end}"
+    how = f"Time of a row: its runs, without starts, over {count} workers of {launcher.threads} thread{by}; all: {end}"
     if any(assumed) and not measured:
-        how = "Time: one run after the other"
+        how = "Time: one run after the other, without starts"
     elif launcher.elsewhere:
         prepared = f" or that prepare measured on {context.machine.device}" if context.machine else ""
         by = f", at the speed of runs that are done{prepared}" * measured
-        how = f"Time: one run after the other{by}"
+        how = f"Time: one run after the other, without starts{by}"
         how += f", {sharing} at once on a GPU" if in_gpu_hours and sharing > 1 else ""
     note = f"N: non-embedding parameters. {how}. Memory: peak of a process. Disk: while training"
     if None in times[:-1] and not any(assumed):

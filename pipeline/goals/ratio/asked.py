@@ -43,7 +43,7 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     asked = asked_run(context)
     speed = speed_of(context, runs)
     seconds, hours = run_seconds(asked.spec, speed(asked)), _hours(context, speed)
-    took = f", {duration(START_SECONDS + seconds)} on one worker" if seconds else ""
+    took = f", {duration(START_SECONDS + seconds)} on one worker, with its start" if seconds else ""
     flops = f"{run_flops(asked.spec):.2e}".replace("e+", "e")
     size = f"{steps:,} steps of {question.target.global_batch:,} x {question.sequence_length:,} tokens"
     parent = context.once(pretraining_runs).get(model)

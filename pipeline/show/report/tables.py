@@ -32,7 +32,7 @@ _REFITTED = (
 )
 _COUNTED = (
     "Tokens and FLOPs are those of the whole plan, evaluations included. Time is the sum over all attempts that "
-    "ended, parallel runs counted each."
+    "ended, parallel runs counted each, measured without the start of a process."
 )
 _FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}
 
@@ -101,7 +101,9 @@ def spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
         parts.append(f"{confirm / one:.3g} to confirm")
         times += confirm / one
     if seconds := sum(_seconds(evidence).values()):
-        parts.append(f"{duration(seconds)} of all processes")
+        parts.append(f"{duration(seconds)} of all processes, measured without starts")
+    if by == "device-hours":
+        by += " at the speed that prepare measured, with starts"
     return f"{times:.3g} times the answer's run", f"by {by}: {'; '.join(parts)}"
 
 

@@ -35,7 +35,7 @@ def test_from_a_model_to_a_confirmed_answer(brought: Path, texts: Path, tmp_path
     assert "the corpora are not prepared: this is an estimate, no plan is written\n" in shown
     assert "tokens, estimated from file sizes or max_bytes at 3 bytes each: " in shown
     # Its speed was measured.
-    assert re.search(r"asked about: .* on one worker\n", shown)
+    assert re.search(r"asked about: .* on one worker, with its start\n", shown)
     assert not study.folder.exists()
     assert not (tmp_path / "data").exists()
 

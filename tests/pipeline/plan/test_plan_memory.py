@@ -179,7 +179,7 @@ def test_gpu_hours_of_a_known_speed_are_shared_by_the_runs_of_a_gpu(tmp_path: Pa
     hours = [[float(cell.removesuffix(" GPU-h")) for cell in cells] for cells in (alone, shared)]
     assert [one / other for one, other in zip(*hours, strict=True)] == pytest.approx([4.0] * len(alone), rel=0.1)
     timed = "at the speed of runs that are done or that prepare measured on H100, 4 at once on a GPU"
-    assert f". Time: one run after the other, {timed}. Memory" in note
+    assert f". Time: one run after the other, without starts, {timed}. Memory" in note
     # A job of one run holds all eight GPUs; side by side, three of them work once the pre-training is done.
     ratios = "mixture.domain_ratio=[0.2,0.5,0.8]"
     (cells, note), (_, side_by_side) = times(ratios), times(ratios, "launcher.runs_per_device=1")
@@ -192,7 +192,7 @@ def test_gpu_hours_of_a_known_speed_are_shared_by_the_runs_of_a_gpu(tmp_path: Pa
     monkeypatch.setattr(Context, "machine", Machine("fp32", speeds, {"fp32": 0, "bf16": 0}, "a CPU"))
     cells, note = times("precision=bf16")
     assert {*cells} == {"?"}
-    assert "Time: one run after the other. Memory" in note
+    assert "Time: one run after the other, without starts. Memory" in note
     assert note.endswith("?: the speed is not known; the first runs do, launcher.device=H100 or another GPU assumes it")
 
 

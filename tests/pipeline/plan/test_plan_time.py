@@ -89,12 +89,12 @@ def test_the_times_of_a_plan_are_by_one_speed(tmp_path: Path) -> None:
         first, cost, together, *_ = asked_lines(context, plan)
         assert whose_speed(context, plan) == whose
         took = START_SECONDS + (run_seconds(asked.spec, 1000.0 * faster) or 0.0)
-        assert first.endswith(f", {duration(took)} on one worker")
+        assert first.endswith(f", {duration(took)} on one worker, with its start")
         # Three equal runs on two workers take the time of two.
         wall = duration(START_SECONDS + 2 * own / len(of_fit) / faster)
         assert f", by device-hours, {wall} on 2 workers at the speed {whose}, beside the pre-training" in cost
         table = cost_table(context, plan)
-        assert f" of 1 thread, at the speed {whose}; all: " in table.note
+        assert f"its runs, without starts, over 2 workers of 1 thread, at the speed {whose}; all: " in table.note
         assert duration(own / 2 / faster) in table.rows[1]
         parent = run_seconds(plan[0].spec, 1000.0 * faster) or 0.0
         hours = (own / faster + parent + 4 * START_SECONDS + 2 * took) / 3600
