@@ -22,7 +22,7 @@ from pipeline.cli.words import names_and_keys, own_words, settings_of
 from pipeline.goals.ratio.answer_warnings import beyond_peaks, beyond_ratios, faded, unfollowed
 from pipeline.goals.ratio.answering_laws import ONE_RATIO, AnsweringLaws, answering_laws
 from pipeline.goals.ratio.averaged_laws import left_out_lines
-from pipeline.goals.registry import question_of_study
+from pipeline.goals.registry import question_of_study, refuse_keys_of_answers
 from pipeline.papers.dcpt.points import read_domain_points
 from pipeline.papers.table import PaperStudy
 from pipeline.question.messages import ConfigError
@@ -94,6 +94,7 @@ def carry_out(words: Sequence[str], console: Console, print_json: Callable[[JSON
     own, overrides = own_words(keys, StudyPrediction)
     if of_fit := [word.partition("=")[2] for word in overrides if word.startswith("mixture.domain_ratio=")]:
         raise ConfigError([f"mixture.domain_ratio: of the runs for the fit; write domain_ratio={of_fit[0]}"])
+    refuse_keys_of_answers(overrides)
     problems = []
     if len(folders) != 1 and not (folders and any(word.startswith("new=") for word in own)):
         problems.append(f"cptlaw predict: {len(folders)} study folders; allowed: one, see cptlaw predict --help")

@@ -70,6 +70,14 @@ def refuse_other_runs(question: Question, verb: str, overrides: Iterable[str]) -
         raise ConfigError(problems)
 
 
+def refuse_keys_of_answers(overrides: Iterable[str]) -> None:
+    """Raise ConfigError, a line each, for keys of an answer or its confirmation, on which no predicted loss depends."""
+    of_answers = r"(goal\.(?!kind\b)|confirm\.|design\.tolerance=)"
+    if unread := [word.partition("=")[0] for word in overrides if re.match(of_answers, word)]:
+        why = "predict does not read it: its losses are those of domain_ratio; leave it out"
+        raise ConfigError([f"{key}: {why}, or give it to cptlaw recommend" for key in unread])
+
+
 def unread_keys(question: Question, overrides: Iterable[str]) -> Iterator[str]:
     """A line for each key among overrides that is read only with a goal of another kind."""
     keys = [word.split("=")[0] for word in overrides if "=" in word]

@@ -11,10 +11,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from pipeline.question.loading import END, START, load_question
-from pipeline.question.messages import ConfigError, StudyError, studies_beside
+from pipeline.question.messages import ConfigError, StudyError, shown_value, studies_beside
 from pipeline.question.presets import IMPORTED
 from pipeline.question.schema import ROLES, Question
 from training.durable import as_counted_lines, read_counted_lines, read_text, write_whole
@@ -168,18 +168,34 @@ def question_yaml(question: Question) -> str:
 
 
 def keep_overrides(folder: Path, overrides: Sequence[str]) -> list[str]:
-    """Change study.yaml by those overrides that later commands need too, if it stays a question; returns them."""
+    """Change study.yaml by those overrides that later commands need too, if it stays a question.
+
+    Returns them, each with what study.yaml had before where that was another value.
+    """
     file, kept = folder / "study.yaml", [word for word in overrides if re.match(KEPT, word)]
     if not kept or not file.exists():
         return []
     try:
-        text = question_yaml(load_question(file, kept))
+        before, after = load_question(file, again=False), load_question(file, kept)
     except ConfigError:
         return []
-    if text == read_text(file):
+    if (text := question_yaml(after)) == read_text(file):
         return []
     write_whole(file, text)
-    return kept
+    sides = [OmegaConf.create(dataclasses.asdict(question)) for question in (before, after)]
+    return [word + _changed_from(*(_value_of(side, word) for side in sides)) for word in kept]
+
+
+def _value_of(question: DictConfig, word: str) -> Any:
+    """What a question has for the key of an override: of a kind its name, of laws their names."""
+    value = OmegaConf.select(question, word.partition("=")[0].rpartition("@")[2])
+    if isinstance(value, DictConfig):
+        return value.get("kind", [*value])
+    return [*value] if isinstance(value, ListConfig) else value
+
+
+def _changed_from(before: Any, after: Any) -> str:
+    return "" if before == after else f" (before: {shown_value(before)})"
 
 
 def _planned(line: dict[str, Any]) -> PlannedRun:

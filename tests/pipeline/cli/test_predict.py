@@ -89,6 +89,14 @@ def test_a_longer_run_is_farther_and_less_certain(study: Study, capsys, monkeypa
     [
         ([], ["domain_ratio: has no value; allowed: 0 to 1, or a list: domain_ratio=[0.1,0.3]"]),
         (["mixture.domain_ratio=0.3"], ["mixture.domain_ratio: of the runs for the fit; write domain_ratio=0.3"]),
+        (
+            ["domain_ratio=0.5", "goal.tolerance=0.02", "goal.kind=trade-off", "confirm.seeds=2"],
+            [
+                f"{key}: predict does not read it: its losses are those of domain_ratio; leave it out, or give it to "
+                "cptlaw recommend"
+                for key in ("goal.tolerance", "confirm.seeds")
+            ],
+        ),
         (["domain_ratio=2"], ["domain_ratio: 2.0; allowed: 0 to 1, or a list: domain_ratio=[0.1,0.3]"]),
         (["domain_ratio=a"], ["domain_ratio[0]: 'a'; allowed: a number, 0 to 1, or a list: domain_ratio=[0.1,0.3]"]),
         (["domain_ratio=0.5", "target.stpes=3"], ["target.stpes: no such key; did you mean target.steps?"]),

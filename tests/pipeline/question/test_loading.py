@@ -394,7 +394,13 @@ def test_a_study_keeps_the_overrides_of_its_answer(stored: Path, tmp_path: Path,
     Study(tmp_path).write_plan([])
     monkeypatch.setattr(verbs, "carry_out", lambda verb, question, console: Exit.DONE)
     assert run(["recommend", str(tmp_path), *kept, "seed=3", "retry_failed=true"]) == 0
-    assert capsys.readouterr().out.splitlines()[:-1] == [f"kept in study.yaml: {' '.join(kept)}"]
+    old = load_question(stored)
+    before = {
+        **{"law=[dcpt]": f"[{', '.join(old.law)}]", "goal.tolerance=0.05": f"{old.goal.tolerance:g}"},
+        **{"bootstrap=7": str(old.bootstrap), "confirm.seeds=2": str(old.confirm.seeds), "design.batch=3": "null"},
+    }
+    words = [f"{word} (before: {before[word]})" if word in before else word for word in kept]
+    assert capsys.readouterr().out.splitlines()[:-1] == [f"kept in study.yaml: {' '.join(words)}"]
     for again in (["confirm", *kept[1:]], ["status", "goal.tolerance=0.1"], ["fit", "seed=4"]):
         assert run([again[0], str(tmp_path), *again[1:]]) == 0
         assert re.fullmatch(r"next: .*\n", capsys.readouterr().out)
