@@ -32,7 +32,7 @@ from pipeline.study.artifacts import Recommendation, read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.folder import StudyError, study_of
-from pipeline.study.number_format import laws_used, percent, quantity
+from pipeline.study.number_format import laws_used, percent, quantity, signed
 from pipeline.study.target import Target, find_target, other_batch
 from training.keys import Allowed
 from training.run import Exit
@@ -223,7 +223,7 @@ def _table(rows: Sequence[Row]) -> Table:
     columns = ["domain ratio", "loss on", "before", "predicted", "change", "90% interval"]
     cells = [
         [percent(row["domain_ratio"]), row["corpus"], f"{row['before']:.4f}", f"{row['loss']:.4f}"]
-        + [f"{row['loss'] / row['before'] - 1:+.2%}", f"{row['low']:.4f} to {row['high']:.4f}"]
+        + [signed(row["loss"] / row["before"] - 1), f"{row['low']:.4f} to {row['high']:.4f}"]
         for row in rows
     ]
     return Table("", columns, cells, left=2)

@@ -44,7 +44,8 @@ def windows_line(context: Context) -> str:
     change = f", and the change on {context.corpora[0]} about {100 * GENERAL / math.sqrt(windows):.1f} points"
     return (
         f"losses are means over at most {windows} windows of {length} tokens of each corpus: on other text they may be "
-        f"off by {' and '.join(off)}{change} (standard errors, in no interval)"
+        f"off by {' and '.join(off)}{change} (standard errors, in no interval; a plan "
+        "with more validation_windows, or with longer validation sets, has smaller ones)"
     )
 
 

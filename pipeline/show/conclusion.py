@@ -14,7 +14,7 @@ from pipeline.show.measured_beside import READ, measured_beside
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, import_words
-from pipeline.study.number_format import domain_ratio_of, percent, quantity
+from pipeline.study.number_format import domain_ratio_of, percent, quantity, signed
 from pipeline.study.status import is_followed
 
 WIDEST = 0.5
@@ -253,14 +253,14 @@ class _Measured:
         wide = goal_of(self.question).too_wide(self.question, self.answer)
         if tolerance is None or not wide or (is_bound and changed <= tolerance):
             return ""
-        return f"{self.ratio} is not confirmed: {wide}; the run itself measured {changed:+.2%}"
+        return f"{self.ratio} is not confirmed: {wide}; the run itself measured {signed(changed)}"
 
     @property
     def inside(self) -> str:
         """How many losses are inside their intervals, the largest error, and the loss increase of general."""
         worst, row = max(abs(row.relative_error) for row in self.rows), self.ends[self.general]
         changed, low, high = (side / row.before - 1 for side in (row.measured, row.low, row.high))
-        increase = f"loss increase on {row.corpus}: {changed:+.2%}, predicted {low:+.2%} to {high:+.2%}"
+        increase = f"loss increase on {row.corpus}: {signed(changed)}, predicted {signed(low)} to {signed(high)}"
         tolerance = self.outcome.tolerance
         increase += f", {asked(tolerance)}" if tolerance is not None else ""
         return f"{self.counted} losses inside their 90% intervals, largest error {worst:.2%}; {increase}"
@@ -273,7 +273,7 @@ class _Measured:
         held, row = "All measured losses are inside their 90% intervals", self.ends[self.general]
         if (tolerance := self.outcome.tolerance) is None:
             return f"{held}, but they do not say where the loss on {self.outcome.corpus} is least."
-        low, high = (f"{side / row.before - 1:+.2%}" for side in (row.low, row.high))
+        low, high = (signed(side / row.before - 1) for side in (row.low, row.high))
         wide = f"that of the loss on {row.corpus} is {low} to {high}, where {asked(tolerance)}"
         return f"{held}, but {wide}: to lie inside does not confirm {self.ratio}."
 
@@ -305,7 +305,7 @@ class _Measured:
             return "", measured
         if outcome.verdict == CONFIRMED:
             low, high = outcome.loss_increase.low or 0.0, outcome.loss_increase.high or 0.0
-            between = f"{low:+.2%} to {high:+.2%} by {outcome.seeds} seeds"
+            between = f"{signed(low)} to {signed(high)} by {outcome.seeds} seeds"
             return f"{self.ratio} may be within the tolerance or not: {measured}, {between}", ""
         if increase <= tolerance and outcome.verdict != NOT_CONFIRMED and self.ends[self.general].inside:
             return "", measured

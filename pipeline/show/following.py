@@ -7,7 +7,7 @@ import pandas as pd
 
 from pipeline.goals.ratio.following import Ending, FollowedRun
 from pipeline.show.table import Table
-from pipeline.study.number_format import percent
+from pipeline.study.number_format import percent, signed
 
 ROWS = 6
 """Losses of a corpus that a terminal shows, the last one among them."""
@@ -71,7 +71,7 @@ def position_lines(run: FollowedRun) -> Iterator[str]:
             loss, low, high = run.predicted_end(corpus)
             there = loss * float(np.exp(at_end))
             first, now, then = (f"{abs(np.expm1(error)):.2%}" for error in (errors[0], errors[-1], at_end))
-            change = f", {run.increase(corpus, there):+.2%} from before the run" if corpus == run.corpora[0] else ""
+            change = f", {signed(run.increase(corpus, there))} from before the run" if corpus == run.corpora[0] else ""
             yield (
                 f"{corpus}: drifts {'above' if at_end > 0 else 'below'} its prediction: its last {len(errors)} losses "
                 f"are all on that side, by {first} first and {now} now; at this pace by {then} at the end "
@@ -99,7 +99,7 @@ def verdict_items(run: FollowedRun) -> list[Table | str]:
     if run.step >= steps:
         last = run.measured[run.measured["corpus"] == general].sort_values("step").iloc[-1]
         when = f" until step {last['step']:,}, its last loss" * bool(last["step"] < run.step)
-        rise = f"{run.increase(general, float(last['loss'])):+.2%}{when}{f', {allowed}' * is_limited}"
+        rise = f"{signed(run.increase(general, float(last['loss'])))}{when}{f', {allowed}' * is_limited}"
         return [f"the run has ended: the loss on {general} changed by {rise}"]
     endings = [
         Ending("as predicted before it", steps, {corpus: run.predicted_end(corpus) for corpus in run.corpora}),
@@ -109,7 +109,7 @@ def verdict_items(run: FollowedRun) -> list[Table | str]:
     if is_limited and run.is_refuted(general):
         now = run.increase(general, float(run.compared[general]["loss"].iloc[-1]))
         lines.append(
-            f"the laws do not hold for the loss on {general} of this run: it is at {now:+.2%}, {allowed}; what they "
+            f"the laws do not hold for the loss on {general} of this run: it is at {signed(now)}, {allowed}; what they "
             "say of its end, or of another rest, is not to be trusted, and runs nearer to it in length would tell"
         )
     elif is_limited and run.compared[general].empty:
@@ -118,7 +118,8 @@ def verdict_items(run: FollowedRun) -> list[Table | str]:
         loss, low, high = (run.increase(general, side) for side in endings[-1].losses[general])
         exceeds, probably = loss > goal.tolerance, "probably " if low <= goal.tolerance < high else ""
         word = f"will {probably}{'exceed' if exceeds else 'stay within'} the tolerance"
-        line = f"the loss on {general} {word}: {loss:+.2%} at the end (90%: {low:+.2%} to {high:+.2%}), {allowed}"
+        at_end = f"{signed(loss)} at the end (90%: {signed(low)} to {signed(high)})"
+        line = f"the loss on {general} {word}: {at_end}, {allowed}"
         others = list(run.endings(exceeds))
         endings += [one for one in others if isinstance(one, Ending)]
         lines = [line, *lines, *(one for one in others if isinstance(one, str))]
@@ -129,7 +130,7 @@ def _endings_table(run: FollowedRun, endings: list[Ending]) -> Table:
     """A row an ending and corpus: the loss, its interval, and the change from before the run."""
     rows = [
         [one.what, f"{one.steps:,}", corpus, f"{loss:.4f}", f"{low:.4f} to {high:.4f}"]
-        + [f"{run.increase(corpus, loss):+.2%}"]
+        + [signed(run.increase(corpus, loss))]
         for one in endings
         for corpus, (loss, low, high) in one.losses.items()
     ]

@@ -11,7 +11,7 @@ from pipeline.study.artifacts import Confirmation, PredictedLoss, Recommendation
 from pipeline.study.collect import last_losses
 from pipeline.study.context import Context
 from pipeline.study.folder import StudyError
-from pipeline.study.number_format import domain_ratio_of, percent
+from pipeline.study.number_format import domain_ratio_of, percent, signed
 from pipeline.study.target import find_target
 
 READ = "which the fit has read since"
@@ -43,7 +43,7 @@ def measured_beside(context: Context, answer: Recommendation, confirmation: Conf
     elsewhere = own is not None and nearest.peak is not None and not math.isclose(nearest.peak, own, rel_tol=0.01)
     if not elsewhere and abs(nearest.domain_ratio - ratio) <= NEAR:
         at, loss = _predicted_near(context, answer, nearest.domain_ratio)
-        measured, low, high = (f"{loss / before - 1:+.2%}" for loss in (nearest.loss, loss.low, loss.high))
+        measured, low, high = (signed(loss / before - 1) for loss in (nearest.loss, loss.low, loss.high))
         if not loss.low <= nearest.loss <= loss.high:
             contradicted = (
                 f"the {domain_ratio_of(domain)} is not known yet: a run at {percent(nearest.domain_ratio)} changed the "
@@ -53,7 +53,7 @@ def measured_beside(context: Context, answer: Recommendation, confirmation: Conf
         if contradicted and crossing and tolerance == answer.goal.tolerance:
             contradicted += f"; the runs reach {100 * answer.goal.tolerance:.3g}% at about "
             contradicted += percent(ratio_of_run(crossing.value))
-    seen = [f"{place.loss / before - 1:+.2%} at {percent(place.domain_ratio)}" for place in sorted(places)]
+    seen = [f"{signed(place.loss / before - 1)} at {percent(place.domain_ratio)}" for place in sorted(places)]
     at_it = not elsewhere and abs(nearest.domain_ratio - ratio) < SAME
     fitted = {run.name for run in context.plan if run.role == "fit"}
     counts, read = "", [percent(place.domain_ratio) for place in sorted(places) if place.run in fitted]

@@ -17,7 +17,16 @@ from pipeline.show.table import Table
 from pipeline.study.artifacts import ConfirmationRow, LawAnswer, ModelCandidate, PredictedLoss, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, PlannedRun
-from pipeline.study.number_format import cost_in, domain_ratio_of, duration, laws_used, percent, quantity, weights_used
+from pipeline.study.number_format import (
+    cost_in,
+    domain_ratio_of,
+    duration,
+    laws_used,
+    percent,
+    quantity,
+    signed,
+    weights_used,
+)
 
 SPLITS = {
     "size": "the largest size",
@@ -134,7 +143,7 @@ def recommendation_table(content: Recommendation, question: Question, is_known: 
         rows += [[f"loss on {corpus}", f"{loss.loss:.4f}", _ends(loss)] for corpus, loss in predicted.items()]
         if loss := predicted.get(general):
             changes = (side / content.loss_before[general] - 1 for side in (loss.loss, loss.low, loss.high))
-            value, low, high = (f"{change:+.2%}" for change in changes)
+            value, low, high = (signed(change) for change in changes)
             rows.append([f"change on {general}", value, f"{low} to {high}"])
     for name, words in (("N", "best size"), ("D", "its tokens")):
         if best := content.optimum.get(name):
@@ -185,7 +194,7 @@ def answer_table(content: Recommendation, measured: Sequence[ConfirmationRow], c
     for row in measured:
         loss = content.predicted[row.corpus]
         expected = (f"{row.before:.4f}", f"{loss.loss:.4f}", _ends(loss))
-        found = (f"{row.measured:.4f}", f"{row.relative_error:+.2%}", f"{row.measured / row.before - 1:+.2%}")
+        found = (f"{row.measured:.4f}", signed(row.relative_error), signed(row.measured / row.before - 1))
         rows.append([(row.corpus, colours[row.corpus]), *expected, *found, "yes" if row.inside else "no"])
     for corpus, loss in content.predicted.items() if not measured else ():
         known = ("not known", "") if is_too_far(content) else (f"{loss.loss:.4f}", _ends(loss))
@@ -202,7 +211,7 @@ def confirmation_table(rows: Sequence[ConfirmationRow]) -> Table:
         [
             *(row.corpus, _place(rows, row), row.law + (" *" if row.recommended else "")),
             *(f"{row.predicted:.4f}", _ends(row)),
-            *(f"{row.measured:.4f}{' ' if row.inside else '!'}", f"{row.relative_error:+.2%}"),
+            *(f"{row.measured:.4f}{' ' if row.inside else '!'}", signed(row.relative_error)),
             *(["n/a" if row.sd is None else f"{row.sd:.4f}"] if noise else []),
             *(f"{row.perplexity:.2f}", "n/a" if row.bits_per_byte is None else f"{row.bits_per_byte:.4f}"),
         ]

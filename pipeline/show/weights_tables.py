@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pipeline.goals.goal import Stage
 from pipeline.goals.weights.artifacts import MethodResult, WeightsConfirmation, WeightsRecommendation
 from pipeline.show.table import Table
-from pipeline.study.number_format import quantity
+from pipeline.study.number_format import quantity, signed
 
 
 def stages_table(stages: Sequence[Stage]) -> Table:
@@ -36,8 +36,8 @@ def comparison_tables(comparison: WeightsConfirmation) -> list[Table]:
     results, cost = [], []
     for row in comparison.ranked:
         method = row.method + (" *" if row.recommended else "")
-        general = [f"{row.general_change:+.1%}"] if continued else []
-        measured = [f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}", *general]
+        general = ["" if row.general_change is None else signed(row.general_change, 1)] if continued else []
+        measured = [f"{row.value:.4f}", difference(row), signed(row.above_best), *general]
         results.append([method, *measured, f"{row.perplexity:.2f}", prediction(row)])
         searched = quantity(row.search_tokens) if row.search_tokens else "none"
         worst = f"{row.worst_perplexity:.1f} {row.worst}"
@@ -103,7 +103,7 @@ def notes(content: WeightsRecommendation) -> list[str]:
 
 def prediction(row: MethodResult) -> str:
     """The predicted mean loss and how far the measured one is from it, formatted."""
-    return "" if row.predicted is None else f"{row.predicted:.4f} ({row.loss / row.predicted - 1:+.2%})"
+    return "" if row.predicted is None else f"{row.predicted:.4f} ({signed(row.loss / row.predicted - 1)})"
 
 
 def difference(row: MethodResult) -> str:

@@ -81,6 +81,16 @@ def percent(ratio: float) -> str:
     return told.removesuffix(".0") + "%"
 
 
+def signed(change: float, digits: int = 2) -> str:
+    """A relative change in percent with its sign, which a change that rounds to 0 has not.
+
+    >>> signed(0.0123), signed(-0.0585, 1), signed(-0.00001)
+    ('+1.23%', '-5.9%', '0.00%')
+    """
+    shown = f"{change:+.{digits}%}"
+    return shown if shown.strip("+-0.%") else shown[1:]
+
+
 def coefficient(value: float) -> str:
     """A parameter of a law in four digits; what is below 1e-12 is the solver's way to write 0.
 

@@ -18,7 +18,7 @@ from pipeline.study.context import Context
 from pipeline.study.earlier import earlier_line
 from pipeline.study.fitted_points import selected
 from pipeline.study.folder import IMPORTED
-from pipeline.study.number_format import percent
+from pipeline.study.number_format import percent, signed
 from pipeline.study.target import other_batch
 from training.schedule import learning_rates
 
@@ -317,7 +317,7 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
         if 0 < off["run"].nunique() <= max(1, rows["run"].nunique() // 5):
             for run, of_run in off.groupby("run"):
                 worst = of_run.iloc[int(of_run["error"].abs().argmax())]
-                far = f"{np.expm1(worst['error']):+.1%} from what {law} fits, most within {usual:.1%} of {law}"
+                far = f"{signed(np.expm1(worst['error']), 1)} from what {law} fits, most within {usual:.1%} of {law}"
                 why = "a spike?" if worst["jump"] > least else f"{law} does not follow the curve of this run."
                 if worst["r"] == 0:
                     why = f"the run reads no {corpus}, and {law} does not follow such a loss."
@@ -371,7 +371,7 @@ def _missed(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator
     at_it = ends[(ends["corpus"] == general) & ((ends["ratio"] - ratio_of_run(ratio)).abs() < 5e-4)]
     changes = sorted(at_it["loss"] / target.before[general] - 1)
     if goal.kind == "trade-off" and changes and changes[0] > goal.tolerance:
-        measured = ", ".join(f"{change:+.2%}" for change in changes)
+        measured = ", ".join(signed(change) for change in changes)
         over = f"the tolerance is exceeded {MISSED_RUN}: at {percent(ratio)} runs of the fit measured {measured}"
         yield f"{over} on {general}, where {100 * goal.tolerance:g}% is allowed"
 

@@ -29,7 +29,7 @@ from pipeline.study.collect import last_losses
 from pipeline.study.context import Context
 from pipeline.study.fits import horizon_weights, with_average
 from pipeline.study.folder import PlannedRun, Study, StudyError, import_words
-from pipeline.study.number_format import percent
+from pipeline.study.number_format import percent, signed
 from pipeline.study.status import ended_points
 from pipeline.study.target import find_target
 from training.schedule import learning_rates
@@ -278,7 +278,7 @@ def _not_counted(
     domain, own, alike = context.question.corpora.domain, runs[0], _alike(context, runs[0])
     losses = _deciding_losses(context, alike)
     before = answer.loss_before[outcome.corpus] if outcome.loss_increase else 1.0
-    shown = (lambda loss: f"{loss / before - 1:+.2%}") if outcome.loss_increase else (lambda loss: f"{loss:.4f}")
+    shown = (lambda loss: signed(loss / before - 1)) if outcome.loss_increase else (lambda loss: f"{loss:.4f}")
     alike = [run for run in alike if run.name in losses]
     compared, ratio = {run.name for run in runs}, own.ratio_of(domain)
     others = [run for run in alike if run.name not in compared and abs(run.ratio_of(domain) - ratio) <= NEAR]

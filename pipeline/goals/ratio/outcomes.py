@@ -68,7 +68,7 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
     sd = 100 * float(np.std(answer.seeds, ddof=1)) / answer.before if len(answer.seeds) > 1 else None
     noise = "" if sd is None else f", the mean of seeds with a standard deviation of {sd:.2f} points"
     parts = [
-        f"{where} {verb} by {increase.value:.2%}{_between(increase, '.2%')}{noise}",
+        f"{where} {verb} by {increase.value:z.2%}{_between(increase, 'z.2%')}{noise}",
         f"the tolerance is {100 * tolerance:.3g}%",
     ]
     if met is not None:

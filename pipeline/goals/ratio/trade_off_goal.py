@@ -9,6 +9,7 @@ from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.ratio.outcomes import NO_RUNS, Others, Rows, tolerance_outcome
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Outcome, Recommendation
+from pipeline.study.number_format import signed
 from pipeline.study.target import find_target
 
 LEAST_WIDTH = 0.01
@@ -42,9 +43,8 @@ class TradeOffGoal(LawGoal):
         low, high = (side / before - 1 for side in (loss.low, loss.high))
         if not is_too_wide(low, high, tolerance):
             return ""
-        return (
-            f"the change of the loss on {general} is predicted as {low:+.1%} to {high:+.1%}, where {asked(tolerance)}"
-        )
+        ends = f"{signed(low, 1)} to {signed(high, 1)}"
+        return f"the change of the loss on {general} is predicted as {ends}, where {asked(tolerance)}"
 
 
 def is_too_wide(low: np.ndarray | float, high: np.ndarray | float, tolerance: np.ndarray | float) -> np.ndarray:

@@ -24,7 +24,7 @@ from pipeline.show.tables import (
     ratio_interval,
 )
 from pipeline.study.artifacts import Recommendation
-from pipeline.study.number_format import laws_used, percent, quantity, weights_used
+from pipeline.study.number_format import laws_used, percent, quantity, signed, weights_used
 
 _BINDING = {True: "Binding constraint", False: "Binding constraint, by the prediction alone"}
 """What limits the answer, by whether it is known."""
@@ -77,7 +77,7 @@ def answer_sentence(evidence: Evidence) -> str:
         words.append(f"These losses are those of the predicted ratio, {percent(evidence.domain_ratio)}.")
     if evidence.answered:
         measured = [
-            f"{row.measured:.4f} on {row.corpus} (error of the prediction: {row.relative_error:+.2%})"
+            f"{row.measured:.4f} on {row.corpus} (error of the prediction: {signed(row.relative_error)})"
             for row in evidence.answered
         ]
         words.append(f"The confirmation run measured {' and '.join(measured)}: {known.verdict}.")
@@ -101,10 +101,12 @@ def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
         names = f"{evidence.domain}{of} {named_interval(content, evidence.domain, by_runs)}", evidence.general
         colours = reversed(CORPUS_COLOURS)
         parts = [(f"{percent(of)} {name}", of, ink) for of, name, ink in zip((ratio, 1 - ratio), names, colours)]
+    averaged = {law for of in content.weights.values() for law in of}
+    named = {law: law + " (not in the average)" * bool(averaged and law not in averaged) for law in content.answers}
     others = [
-        f"{law} {percent(other.domain_ratio)} ({ratio_interval(other, kind)})"
+        f"{named[law]} {percent(other.domain_ratio)} ({ratio_interval(other, kind)})"
         if other.domain_ratio is not None
-        else f"{law}: {other.binding}"
+        else f"{named[law]}: {other.binding}"
         for law, other in content.answers.items()
         if {law} != {*content.law.values()} and not one_ratio(content)
     ]

@@ -410,7 +410,7 @@ def test_an_answer_that_a_run_beside_it_contradicts_is_not_known(tmp_path: Path)
         now = dataclasses.replace(before, mixture={"general": 0.501, "code": 0.499})
         found = conclude(Context(question, Study(tmp_path)), now, made)
         assert found.is_known == known
-        assert ("a run at 51% changed the loss on general by +6.00%, where +0.00% to +5.00%" in found.headline) != known
+        assert ("a run at 51% changed the loss on general by +6.00%, where 0.00% to +5.00%" in found.headline) != known
 
 
 def test_a_run_beside_the_answer_is_compared_with_the_prediction_at_its_own_ratio(tmp_path: Path, monkeypatch) -> None:

@@ -21,6 +21,7 @@ from pipeline.goals.weights.methods.random_mixtures import (
     points_of,
 )
 from pipeline.goals.weights.mixtures import Search
+from pipeline.study.number_format import signed
 from training.schedule import learning_rates
 from training.spec import RunSpec
 
@@ -151,7 +152,7 @@ def _propose(search: Search) -> list[Proposal]:
     increase, allowed = answer.predicted[general].value / before - 1, 100 * question.goal.tolerance
     losses = answer.predicted.items() if question.bootstrap > 0 else ()
     lines = [
-        f"{general}: its loss is predicted to change by {increase:+.2%}; allowed: {allowed:+.3g}%",
+        f"{general}: its loss is predicted to change by {signed(increase)}; allowed: {allowed:+.3g}%",
         *selection_notes(errors, law + (f", and {LENGTH} for the length" if lengths else "")),
         *notes,
     ]

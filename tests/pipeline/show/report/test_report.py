@@ -83,6 +83,22 @@ def test_the_law_that_answers_alone_is_on_its_card(whole) -> None:
     assert weights == "weights by held-out errors: on general dcpt 60%, transfer-anchored 40%"
 
 
+def test_a_law_that_the_average_leaves_out_is_marked_where_laws_answer_alone(whole) -> None:
+    study, question = whole
+    answer = Recommendation.read(study)
+    counted, left_out, *_ = answer.answers
+
+    def note(weights: dict[str, float]) -> str:
+        of_all = {corpus: weights for corpus in answer.predicted}
+        content = dataclasses.replace(answer, law=dict.fromkeys(of_all, "average"), weights=of_all)
+        return study_page._answer(Evidence(Context(question, study)), content)["note"]
+
+    marked = re.findall(r"([\w-]+) \(not in the average\)", note({counted: 1.0}))
+    assert left_out in marked
+    assert marked == [law for law in answer.answers if law != counted]
+    assert "not in the average" not in note({})
+
+
 def test_the_shape_of_several_pieces_is_named_once(whole) -> None:
     study, question = whole
     schedule = ScheduleConfig([Piece("linear", end=1.0, share=0.1), Piece("linear", end=0.1)])
@@ -192,6 +208,7 @@ def test_on_how_few_windows_losses_are_means_is_said(whole, page) -> None:
     line = windows_line(context)
     assert line.startswith("losses are means over at most 25 windows of 128 tokens of each corpus: on other text they ")
     assert f"off by 0.02 on general and 0.02 on {context.corpora[1]}, and the change on general about 0.8 " in line
+    assert "with more validation_windows" in line
     assert line in shown(Recommendation.read(study), context)
     assert line in shown(Confirmation.read(study), context)
     assert "Losses are means over at most " in page.words

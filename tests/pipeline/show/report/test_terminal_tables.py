@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from pipeline.goals.registry import read_question
-from pipeline.show.tables import confirmation_table, recommendation_table
+from pipeline.show.tables import answer_table, confirmation_table, recommendation_table
+from pipeline.study.artifacts import PredictedLoss
 from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
 
 ROW = confirmation_row(
@@ -44,6 +45,14 @@ def test_why_an_average_is_narrower_than_its_laws_is_said() -> None:
     assert line in confirmation_table([ROW, average]).note
     wider = dataclasses.replace(average, low=3.2)
     assert "average" not in confirmation_table([ROW, wider]).note
+
+
+def test_an_error_that_rounds_to_0_has_no_sign() -> None:
+    small = dataclasses.replace(ROW, relative_error=-1e-6, measured=ROW.before * (1 - 1e-6))
+    assert "0.00%" in confirmation_table([small]).rows[0]
+    answer = recommendation(predicted={ROW.corpus: PredictedLoss(2.0, 1.9, 2.1)})
+    (cells,) = answer_table(answer, [small], {ROW.corpus: "black"}).rows
+    assert cells[-3:] == ["0.00%", "0.00%", "yes"]
 
 
 def test_an_interval_of_no_width_where_the_tolerance_does_not_bind_is_no_certainty() -> None:
