@@ -15,11 +15,11 @@ from training.durable import as_counted_lines, read_counted_lines, record_of, wr
 
 SCHEMA = 1
 TOLERANCE, BUDGET, CANDIDATES = "tolerance reached", "budget spent", "no candidate left that tells more"
-"""Why no further runs are chosen."""
+"""Why no further runs are chosen, as design.jsonl keeps it."""
 CONFIRMATION = "confirmation"
 """Reason of a round in which finished confirmation runs became points for the fit."""
 ANSWER_BEYOND = "it is beyond all runs"
-"""Reason of a run at an answer above or below the domain ratios of all runs for the fit."""
+"""Beginning of the reason of a run at an answer above or below the domain ratios of all runs for the fit."""
 APART = 0.3
 """How far apart the domain ratios of runs for a large run are, as long as such runs are left."""
 APART_ONLY = f"among domain ratios {APART:g} or more from those of other runs, since laws may err elsewhere"
@@ -87,9 +87,19 @@ class DesignRound:
     """TOLERANCE, BUDGET or CANDIDATES; None: runs were chosen."""
 
     @property
+    def is_beyond(self) -> bool:
+        """Whether its run is at an answer above or below the domain ratios of all runs before it."""
+        return self.reason.startswith(ANSWER_BEYOND)
+
+    @property
     def trains(self) -> bool:
         """Whether it chose runs to train."""
         return bool(self.chosen) and self.reason != CONFIRMATION
+
+    @property
+    def ending(self) -> str:
+        """Why no further runs are chosen, for a line that names design.tolerance; empty: runs were chosen."""
+        return "the ratio is known closely enough" if self.stop == TOLERANCE else self.stop or ""
 
     @property
     def remedy(self) -> str:
@@ -110,7 +120,7 @@ class DesignRound:
                 unsettled = (
                     "by the laws fitted to all points it is not known to hold yet" if self.unsettled else unsettled
                 )
-                open_ = self.reason if self.reason == ANSWER_BEYOND else unsettled
+                open_ = self.reason if self.is_beyond else unsettled
                 known += f", but {open_}, so one more round" if self.chosen else ""
             else:
                 known += f", half of its 90% interval {self.half_width:.3f} ({asked})"
@@ -120,12 +130,12 @@ class DesignRound:
         cost = f"{cost_in(self.unit, self.spent)}{limit} {self.unit} so far{speed}"
         if self.stop:
             rounds = self.round - 1
-            return f"after {rounds} round{'s' * (rounds != 1)}: {cost}; {known}; {self.stop}{self.remedy}"
+            return f"after {rounds} round{'s' * (rounds != 1)}: {cost}; {known}; {self.ending}{self.remedy}"
         return f"round {self.round}: {cost}; {known}; next: {self.next_runs()}{self._why()}"
 
     def _why(self) -> str:
         """Why these runs, and that they tell little of the answer, if refine chose them."""
-        if not self.chosen or self.reason == ANSWER_BEYOND:
+        if not self.chosen or self.is_beyond:
             return ""
         expected, before = self.chosen[-1].half_width, self.half_width
         if expected is None:
@@ -150,6 +160,13 @@ class DesignRound:
         )
         expected = self.chosen[-1].half_width if self.chosen else None
         return runs if expected is None else f"{runs}; expected half of the interval by the posterior {expected:.3f}"
+
+
+def beyond_reason(answer: float, runs: Sequence[ChosenRun]) -> str:
+    """Reason of a run at an answer above or below the domain ratios of all these runs."""
+    ratios = [run.domain_ratio for run in runs]
+    side, end = ("above the largest", max(ratios)) if answer > max(ratios) else ("below the smallest", min(ratios))
+    return f"{ANSWER_BEYOND}, {side} domain ratio trained ({end:g})"
 
 
 def asked_of(goal: GoalConfig, steps: int) -> str:

@@ -40,7 +40,7 @@ def plan_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     side = f", of up to {question.design.batch or question.launcher.at_once} runs side by side (design.batch)"
     begun = so_far if count else f"first round{side * question.launcher.elsewhere}"
     if last := ended_by(context, chosen.rounds):
-        return [f"{begun}; no more follow: {last.stop} (design.tolerance={question.design.tolerance:g}){last.remedy}"]
+        return [f"{begun}; no more follow: {last.ending} (design.tolerance={question.design.tolerance:g}){last.remedy}"]
     limit = f"{cost_in(unit_, context.once(budget))} {unit_}"
     if not later_runs(context, runs):
         why = f"what is left of {limit} is enough for no other run"

@@ -35,7 +35,6 @@ from pipeline.goals.active.candidates import (
     unit,
 )
 from pipeline.goals.active.history import (
-    ANSWER_BEYOND,
     APART_ONLY,
     BUDGET,
     CANDIDATES,
@@ -44,6 +43,7 @@ from pipeline.goals.active.history import (
     ChosenRun,
     DesignRound,
     asked_of,
+    beyond_reason,
     is_enough,
     read_rounds,
     write_rounds,
@@ -323,7 +323,8 @@ def _round(
         others = [one for one in runs if cost_of(context, one.run, begun) <= left and one.run.name not in known]
         others = [one for one in others if not (spread and is_near(one, chosen.chosen))]
         if one := run_beyond(context, others, chosen.chosen, added.answer):
-            return dataclasses.replace(added, chosen=[_chosen(context, one, None, begun)], reason=ANSWER_BEYOND)
+            reason = beyond_reason(added.answer, chosen.chosen)
+            return dataclasses.replace(added, chosen=[_chosen(context, one, None, begun)], reason=reason)
     if certain and not proposal.before:
         # An answer at an end of all ratios: no run takes anything off.
         return dataclasses.replace(added, stop=CANDIDATES)

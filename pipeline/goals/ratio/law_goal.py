@@ -125,7 +125,10 @@ class LawGoal(Goal):
         if content.mixture is None or content.low is None or content.high is None:
             return None
         if not any(row.split == "ratio" for row in content.held_out):
-            return None  # The law is not tested at a ratio that it was not fitted to: more ratios are needed.
+            # More ratios are needed.
+            untested = "these laws are not tested yet at a ratio that they were not fitted to"
+            log(f"{untested}, so the ratio by the posterior decides; {_FOLLOWS}")
+            return None
         ratio, half_width = content.mixture[context.question.corpora.domain], (content.high - content.low) / 2
         if content.missed:
             log(f"{content.missed}: the laws do not hold there yet; {_FOLLOWS}")

@@ -27,12 +27,12 @@ from pipeline.goals.active.candidates import (
     run_beyond,
 )
 from pipeline.goals.active.history import (
-    ANSWER_BEYOND,
     BUDGET,
     CANDIDATES,
     CONFIRMATION,
     TOLERANCE,
     DesignRound,
+    beyond_reason,
     history_file,
     read_rounds,
     write_rounds,
@@ -47,7 +47,7 @@ from pipeline.goals.active.rounds import (
     most_telling,
     next_round,
 )
-from pipeline.goals.ratio import answer_warnings
+from pipeline.goals.ratio import answer_warnings, law_goal
 from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.ratio.confirm import Place, confirmation_runs
 from pipeline.goals.ratio.law_goal import _of_missed_peak
@@ -126,11 +126,11 @@ def test_rounds_end_at_the_tolerance(ended: tuple[Context, Study]) -> None:
     assert {run.model for run in study.read_plan() if run.role == "pretrain"} == models
     line = rounds[-1].line()
     assert line.startswith(f"after {len(rounds) - 1} rounds: ")
-    assert line.endswith(" (design.tolerance=0.006); tolerance reached")
+    assert line.endswith(" (design.tolerance=0.006); the ratio is known closely enough")
     assert " of at most 8e+13 FLOPs so far; domain ratio " in line
     assert plan_lines(setting, study.read_plan()) == [
-        f"{len(rounds) - 1} rounds of runs so far, {rounds[-1].spent:.2g} FLOPs; no more follow: tolerance reached "
-        "(design.tolerance=0.006)"
+        f"{len(rounds) - 1} rounds of runs so far, {rounds[-1].spent:.2g} FLOPs; no more follow: "
+        "the ratio is known closely enough (design.tolerance=0.006)"
     ]
     assert next_round(setting) is None
 
@@ -189,8 +189,11 @@ def test_a_narrow_answer_beyond_all_runs_gets_a_run(recommended, copied, monkeyp
     assert [run.domain_ratio for run in added.chosen] == [1.0]
     assert (added.answer, added.half_width) == (recommended[:2] if recommended else (0.99, 0.0))
     by = "" if recommended else " by the posterior"
-    known = f"; domain ratio {added.answer:.3f}{by}, within design.tolerance=0.006, but it is beyond all runs, so one"
-    assert f"{known} more round" in added.line()
+    known = f"; domain ratio {added.answer:.3f}{by}, within design.tolerance=0.006, but it is beyond all runs, "
+    assert f"{known}above the largest domain ratio trained (0.9), so one more round" in added.line()
+    assert "by the laws" not in added.line()
+    low = beyond_reason(0.1, [dataclasses.replace(run, domain_ratio=0.25) for run in added.chosen])
+    assert low == "it is beyond all runs, below the smallest domain ratio trained (0.25)"
     # Whether it may confirm the next one.
     assert added.unsettled == (recommended is None or not recommended[2])
     # No run of the others takes anything off a half-width of 0.
@@ -210,7 +213,7 @@ def test_a_run_that_a_law_leaves_out_is_trained_beyond_all_others(copied: tuple[
     # Without general text there is nothing that dcpt, say, can be fitted to.
     law = {name: dataclasses.replace(one, min_ratio=0.1) for name, one in asked.question.law.items()}
     added = next_round(asked.asking(dataclasses.replace(asked.question, law=law)), recommended=lambda: None)
-    assert ([run.domain_ratio for run in added.chosen], added.reason) == ([1.0], ANSWER_BEYOND)
+    assert ([run.domain_ratio for run in added.chosen], added.is_beyond) == ([1.0], True)
 
 
 def test_more_runs_are_at_the_peak_of_an_answer_that_a_run_beside_it_contradicts(copied: tuple[Context, Study]) -> None:
@@ -444,6 +447,12 @@ def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_nar
     )
     follows = "another round follows, as far as design.budget allows"
     assert lines[-1].endswith(f"keeps to goal.tolerance is not known yet: the loss may be anything; {follows}")
+    # Without held-out ratios the next line has the ratio by the posterior, which is another one.
+    with monkeypatch.context() as patch:
+        untested = dataclasses.replace(content, held_out=[])
+        patch.setattr(law_goal, "answer_rounds", lambda *_: untested)
+        assert goal._recommended(context.fresh(), lines.append) is None
+    assert lines[-1].endswith(f"so the ratio by the posterior decides; {follows}")
     # Nor is it known where the laws miss a run that was measured near it.
     with monkeypatch.context() as patch:
         missed = f"the loss on general {MISSED_RUN}: a run of the fit at 90%"

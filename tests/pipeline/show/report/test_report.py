@@ -361,6 +361,7 @@ def test_rounds_of_chosen_runs_are_drawn_against_their_cost(copied, tmp_path):
     write_rounds(study, [*asked, *rounds, other])
     made = written(study, question)
     assert "rounds" in [of["id"] for tag, of in made.elements if tag == "section"]
+    assert "where half of that interval is at most design.tolerance, " in made.words
     figure = rounds_figure(Evidence(Context(question, study)))
     assert figure
     widths, answers = (panel.spec for panel in figure.panels)
