@@ -316,8 +316,9 @@ def _useless(tried: pd.DataFrame, by: str) -> str:
     """The remark on the laws of `worse_than_mean`; "" where there are none."""
     laws, spread = worse_than_mean(tried, by)
     useless = [f"{law} ({error_percent(error)})" for law, error in laws.items()]
-    than = f"the mean of the measured losses would err by less, {error_percent(spread)}: not to be used for this alone"
-    return f"; {', '.join(useless)}: {than}" if useless else ""
+    than = f"the mean of the held-out losses errs by less, {error_percent(spread)}, so alone"
+    nothing = "they say nothing here" if useless[1:] else "it says nothing here"
+    return f"; {', '.join(useless)}: {than} {nothing}; an average weighs each law by its errors" if useless else ""
 
 
 def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:

@@ -105,18 +105,19 @@ def test_a_law_is_named_that_errs_by_more_than_the_mean_of_the_losses_would():
     tried = table({"dcpt": [0.01, 0.02, 0.01], "dcpt-l1": [0.2, 0.3, 0.1], "power": [2.0, 1.5, 1.0]})
     (line,) = fitting.advise(tried.assign(measured=tried["row"].map({0: 2.0, 1: 4.0, 2: 3.0})))
     assert line.endswith(
-        "; power (150.00%): the mean of the measured losses would err by less, 22.22%: not to be used for this alone"
+        "; power (150.00%): the mean of the held-out losses errs by less, 22.22%, so alone it says nothing here; "
+        "an average weighs each law by its errors"
     )
     # What their noise alone makes of losses that differ by nothing is no verdict.
     level = table({"dcpt": [0.0006, 0.0007, 0.0006], "dcpt-l1": [0.0021] * 3})
     level = level.assign(measured=level["row"].map({0: 2.679, 1: 2.677, 2: 2.675}))
     (line,) = fitting.advise(level)
-    assert "; dcpt-l1 (0.21%): the mean of the measured losses" in line
+    assert "; dcpt-l1 (0.21%): the mean of the held-out losses errs by less, 0.05%, so alone it says nothing" in line
     # The losses of one run differ from their mean by nothing, or by its own course.
     one = tried.assign(measured=3.0, run=0)
-    assert "for this alone" not in fitting.advise(one)[0]
-    assert "for this alone" in fitting.advise(one.assign(by="horizon"))[0]
-    assert "for this alone" not in fitting.advise(one[one["row"] == 0].assign(by="horizon"))[0]
+    assert "the mean of the held-out losses" not in fitting.advise(one)[0]
+    assert "the mean of the held-out losses" in fitting.advise(one.assign(by="horizon"))[0]
+    assert "the mean of the held-out losses" not in fitting.advise(one[one["row"] == 0].assign(by="horizon"))[0]
 
 
 def test_all_laws_are_fitted_to_the_same_points():
