@@ -39,6 +39,12 @@ SAME = 5e-4
 NEAR = 0.02
 """Difference of two domain ratios up to which a run at one is held against the prediction for the other."""
 
+_REASONS = {
+    True: ("the fit has read it", "the fit has read them"),
+    False: ("it was for another answer", "they were for another answer"),
+}
+"""Whether the fit has read a run -> why it is not counted, and why several are not."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -202,8 +208,10 @@ def compare(
                 )  # fmt: skip
     known = sum(ended_points(study, context.plan).values())
     alike = _alike(context, runs[0], steps and partial(steps, question))
-    judged = outcome(question, recommendation, rows, _losses_of_others(context, runs, alike))
+    beside = _losses_of_others(context, runs, alike)
+    judged = outcome(question, recommendation, rows, beside)
     others = [*_other_run(context, runs[0], recommendation), *_not_counted(context, runs, judged, recommendation)]
+    others += _kept_above(judged, recommendation, beside)
     others += [f"N{line[1:]}." for line in _not_judged(context, runs)]
     judged = replace(judged, sentence=" ".join([judged.sentence, *others]))
     losses = last_losses(points, [run.name for run in runs])
@@ -273,7 +281,7 @@ def _not_counted(
 ) -> Iterator[str]:
     """What other runs at the recommended place, or nearly there, measured: a sentence, with the mean of all there.
 
-    The predictions are judged by none of them: a fit may have read them, or they were for another answer.
+    The predictions are judged by none of them: the fit has read them, or they were for another answer.
     """
     domain, own, alike = context.question.corpora.domain, runs[0], _alike(context, runs[0])
     losses = _deciding_losses(context, alike)
@@ -284,8 +292,12 @@ def _not_counted(
     others = [run for run in alike if run.name not in compared and abs(run.ratio_of(domain) - ratio) <= NEAR]
     if not others:
         return
-    seen = [f"{shown(losses[run.name])} at {percent(run.ratio_of(domain))} (seed {run.spec.seed})" for run in others]
-    line = f"Not counted, since a fit has read them or they were for another answer: {', '.join(seen)}"
+    parts = []
+    for is_read, reasons in _REASONS.items():
+        group = [run for run in others if (run.role == "fit") == is_read]
+        seen = [f"{shown(losses[run.name])} at {percent(run.ratio_of(domain))} (seed {run.spec.seed})" for run in group]
+        parts += [f"since {reasons[len(seen) > 1]}: {', '.join(seen)}"] if seen else []
+    line = f"Not counted, {'; '.join(parts)}"
     there = [losses[run.name] for run in alike if run.spec.mixture == own.spec.mixture]
     if any(run.spec.mixture == own.spec.mixture for run in others):
         sd = float(np.std(there, ddof=1))
@@ -294,3 +306,13 @@ def _not_counted(
         all_there = "both" if len(there) == 2 else f"all {len(there)}"
         line += f"; {all_there} runs at {percent(ratio)} together: {mean}"
     yield f"{line}."
+
+
+def _kept_above(outcome: Outcome, answer: Recommendation, others: Others) -> Iterator[str]:
+    """The largest domain ratio above that of an answer which keeps to the tolerance where others do too, a sentence."""
+    increase, tolerance = outcome.loss_increase, outcome.tolerance
+    if not increase or tolerance is None or increase.value is None or increase.value > tolerance:
+        return
+    own, before = outcome.places[outcome.at].domain_ratio, answer.loss_before[outcome.corpus]
+    if kept := [ratio for ratio, loss in others.items() if ratio > own and loss / before - 1 <= tolerance]:
+        yield f"Another run of the study, at {percent(max(kept))}, kept to {100 * tolerance:.3g}% as well."

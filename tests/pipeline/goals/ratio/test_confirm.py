@@ -51,7 +51,16 @@ def test_runs_of_other_seeds_and_earlier_answers_are_named(whole: tuple[Study, Q
     low = made.places[0].measured / row.before - 1
     part = (question.goal.tolerance - low) / (high - low)
     assert made.crossing.value == pytest.approx(ratio + part * (beside - ratio))
-    assert f"{row.measured / row.before - 1:+.2%} at {100 * ratio:.3g}% (seed 0); both runs at" in said
+    earlier = f"{row.measured / row.before - 1:+.2%} at {100 * ratio:.3g}% (seed 0)"
+    assert f"Not counted, since it was for another answer: {earlier}; both runs at" in said
+    assert "kept to" not in said
+    plan, runs = study.read_plan(), study.read_plan()[-1:]
+    study.write_plan(dataclasses.replace(run, role="fit") if run.name == row.run else run for run in plan)
+    wide = context.asking(dataclasses.replace(question, goal=dataclasses.replace(question.goal, tolerance=0.5)))
+    judged = compare(wide.fresh(), runs, goal_of(question).outcome).outcome
+    assert f"Not counted, since the fit has read it: {earlier}; both runs at" in judged.sentence
+    assert judged.sentence.endswith(f" Another run of the study, at {percent(beside)}, kept to 50% as well.")
+    study.write_plan(plan)
     assert re.search(r" together: [+-]\d.\d\d% in the mean, standard deviation \d.\d\d points.$", said)
     said = compared(1, near).outcome.sentence
     assert said.count("(seed ") == 2
