@@ -142,11 +142,17 @@ def answer_digest(context: Context) -> str:
 
 
 def exported(context: Context) -> str:
-    """The command that trains by the file which cptlaw export wrote of this answer; empty: there is no such file."""
+    """The command that trains by the file which cptlaw export wrote of this answer; empty: there is no such file.
+
+    Once a run was followed, the command that follows it.
+    """
+    study = context.study
     with contextlib.suppress(StudyError, OSError):
-        made = read_if_there(Export, context.study)
+        made, page = read_if_there(Export, study), study.folder / study.answer("follow.html")
         if made and made.answer == answer_digest(context) and Path(made.output).exists():
-            return made.command
+            is_followed_now = page.exists() and page.stat().st_mtime >= Export.path(study).stat().st_mtime
+            follow = f"cptlaw follow {study.word} LOG, unless {page} shows the end of that run"
+            return follow if is_followed_now else made.command
     return ""
 
 

@@ -179,7 +179,7 @@ def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, 
     console.print(f"next: {trains or f'cptlaw {shlex.join(command)}'}", soft_wrap=True)
     if command[0] == "export" and (line := confirming_import(context)):
         console.print(f"then: {line}", highlight=False, soft_wrap=True)
-    elif command[0] == "export" and is_followed(context.study, question):
+    elif command[0] == "export" and "cptlaw follow" not in trains and is_followed(context.study, question):
         console.print(f"then: cptlaw follow {context.study.word} LOG, the log of that run as it grows", soft_wrap=True)
 
 

@@ -104,7 +104,9 @@ def _difference(corpus: TrainerCorpus, loader: Loader, column: str, is_here: boo
     source, path = corpus.source, corpus.source.path
     if used := [name for name in FILTERS if getattr(source, name)]:
         return f"the filters {', '.join(used)} are cptlaw's", ""
-    if source.column != column:
+    # A .txt has no column.
+    is_text = source.kind == "files" and is_here and all(name.endswith(".txt") for name, _ in whole(path).files)
+    if source.column != column and not is_text:
         return f"its text is in column {source.column}, that of other corpora in {column}", ""
     if source.kind != "files":
         reasons = {"installed-python": "text of the installed Python is no file", "generated": "a model wrote its text"}

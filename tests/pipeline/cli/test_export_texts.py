@@ -200,6 +200,10 @@ def test_what_cannot_be_written_is_said(sources: dict[str, Source], tmp_path: Pa
     folder = dataclasses.replace(corpora[1], source=Source(path=str(tmp_path / "texts" / "flat")))
     (line,) = loadable(dataclasses.replace(PLAN, corpora=(folder,)), FORMATS["megatron"].loader, None, print)[1]
     assert line.startswith("far: the trainer reads one .jsonl file only; give output=FILE, ")
+    texts = dataclasses.replace(corpora[1], name="texts", source=Source(path=str(tmp_path / "texts" / "text")))
+    of_body = dataclasses.replace(corpora[0], source=sources["column"])
+    (line,) = loadable(dataclasses.replace(PLAN, corpora=(of_body, texts)), FORMATS["trl"].loader, None, print)[1]
+    assert line.startswith("texts: the trainer reads files of one kind only, .jsonl or ")
     wrong = dataclasses.replace(corpora[1], source=Source(path=str(tmp_path / "texts" / "flat"), column="body"))
     with pytest.raises(CorpusError, match=r"flat/a\.jsonl: no column 'body'; .*sources\.far\.column=text"):
         loadable(dataclasses.replace(PLAN, corpora=(wrong,)), FORMATS["trl"].loader, None, print)

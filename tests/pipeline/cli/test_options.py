@@ -279,6 +279,11 @@ def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: P
     # An answer that was exported is trained.
     dataclasses.replace(Export.read(context.study), answer=answer_digest(context)).write(context.study)
     assert following("report") == following("status") == f"next: trl sft --config {trl}"
+    # Its training is begun once its page is there.
+    (page := copy / "follow.html").write_text("")
+    after = f"next: cptlaw follow {copy} LOG, unless {page} shows the end of that run"
+    assert following("report") == following("status") == after
+    page.unlink()
     trl.unlink()
     assert following("cancel") == export
     # Who fits is shown the answer, though all is done.
