@@ -273,7 +273,7 @@ def unfollowed(context: Context, laws: AnsweringLaws) -> Iterator[str]:
                 if better:
                     remedy = f"{better[0]} predicts them: cptlaw fit with law=[{better[0]}] answers by it alone"
                 yield (
-                    f"the losses on {corpus} {UNFOLLOWED} {errors} on {PREDICTED[split]}: the mean of the measured "
+                    f"the losses on {corpus} {UNFOLLOWED} {errors} on {PREDICTED[split]}: the mean of the held-out "
                     f"losses would err by {error_percent(spread)}, less than every law of this answer; {remedy}"
                 )
 
