@@ -17,6 +17,7 @@ from rich.console import Console
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
 from pipeline.cli.trainers.plan import Remark, TrainingPlan, never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
+from pipeline.cli.trainers.tokenization import tokenised_alike
 from pipeline.cli.words import names_and_keys, own_words, print_line, refuse_rehearsal, settings_of
 from pipeline.done import answer_digest
 from pipeline.goals.registry import goal_of, question_of_study
@@ -80,12 +81,13 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     with contextlib.chdir(of_paths):
         plan = training_plan(question, study_of(question), asked.devices, asked.micro_batch, ratio)
         plan, unread = loadable(plan, FORMATS[name].loader, folder, partial(print_line, console), apart)
+        plan, unlike = tokenised_alike(plan, question, folder, FORMATS[name].reads_tokenizer_json)
     if folder and name == "llama-factory":
         plan = dataclasses.replace(plan, data_folder=str(folder.resolve()))
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / "dataset_info.json", dataset_info(plan))
     text, missing = FORMATS[name].write(plan)
-    missing = [*missing, *never_expressed(plan), *_validation(question, name), *unread]
+    missing = [*unlike, *missing, *never_expressed(plan), *_validation(question, name), *unread]
     run = "predicted run" if plan.unknown else "recommended run" if ratio is None else "run at a given domain ratio"
     about = [f"{name}: the {run} of {plan.study}, {plan.tokens:,} tokens, by cptlaw export", *plan.facts]
     about += [f"note: {line}" for line in missing]
@@ -118,8 +120,9 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         line = f"cptlaw confirm {shlex.quote(folders[0])}; or, unconfirmed, {line}"
     if any(fact.startswith("the mixture: ") for fact in missing):
         line = f"write the files that the note on the mixture asks for, and name them in that file; then {line}"
-    if not output and (unread or apart or name == "llama-factory"):
-        line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
+    if not output and (unread or unlike or apart or name == "llama-factory"):
+        what = f"the text that {name} cannot read" if unread or not unlike else "a model that is tokenised as here"
+        line = f"cptlaw export {shlex.join(words)} output=FILE writes it, and {what}"
     print(f"next: {line}", file=sys.stderr)
     return Exit.DONE
 

@@ -18,6 +18,7 @@ from pipeline.cli.fit_table import JSON
 from pipeline.cli.points_file import perplexity_question
 from pipeline.cli.run_logs import SAME, RunLog, join_logs, loss_keys, read_logs
 from pipeline.cli.trainers.run_facts import RunFacts, facts_of, first_other_rate
+from pipeline.cli.trainers.tokenization import saved_other_tokens
 from pipeline.cli.verbs import print_next
 from pipeline.cli.words import names_and_keys, own_words, print_line, refuse_rehearsal, settings_of
 from pipeline.done import confirming_import
@@ -192,7 +193,9 @@ def _logs(
             logs[file] = replace(runs[name], points=runs[name].points.assign(domain_ratio=ratio))
     if settings.checkpoints:
         losses = checkpoint_losses(context, Path(settings.checkpoints), model, log)
-        logs[f"checkpoints={settings.checkpoints}"] = RunLog(losses, {})
+        unlike = saved_other_tokens(context.manifest, Path(settings.checkpoints))
+        line = "the tokenizer saved there is not the study's, and a run on its tokens is no test of the prediction"
+        logs[f"checkpoints={settings.checkpoints}"] = RunLog(losses, {}, notes=(f"{line}: {unlike}",) * bool(unlike))
     return logs
 
 

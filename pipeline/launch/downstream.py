@@ -114,7 +114,10 @@ def _evaluate(path: Path, settings: EvaluateConfig, manager: Any) -> Scores:
     run: Any = simple_evaluate
     output = run(
         model="hf",
-        model_args={"pretrained": str(path), "dtype": "float32", "trust_remote_code": False},
+        model_args={
+            **{"pretrained": str(path), "dtype": "float32", "trust_remote_code": False},
+            "tokenizer": load_tokenizer(path),
+        },
         tasks=list(settings.tasks),
         task_manager=manager,
         batch_size=settings.batch,

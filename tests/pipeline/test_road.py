@@ -135,9 +135,13 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
             assert followed[row["corpus"]]["losses"][-1]["loss"] == pytest.approx(row["loss"], rel=1e-6)
     # Of other weights there a run of another shape is named, and the newest of several may be half written.
     shutil.copytree(of_run / "checkpoints", moved := tmp_path / "moved")
+    tokenizer = json.loads((saved := moved / "step-48" / "tokenizer.json").read_text())
+    saved.write_text(json.dumps(tokenizer | {"normalizer": {"type": "Prepend", "prepend": "x"}}))
     (moved / "step-48" / "model.safetensors").write_bytes(b"")
     assert run(["follow", str(copy), f"checkpoints={moved}"]) == 0
-    assert "left out, it may not be whole yet: " in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "left out, it may not be whole yet: " in shown
+    assert f"note: checkpoints={moved}: the tokenizer saved there is not the study's, and a run on its tokens" in shown
     line = refused(["follow", str(copy), f"checkpoints={tmp_path}"], capsys)
     assert "no checkpoint; allowed: a folder of Hugging Face directories" in line
 

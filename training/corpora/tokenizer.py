@@ -40,6 +40,8 @@ SEPARATOR = "document_separator"
 ENDS = ("bos_token", "eos_token")
 """Its keys of the tokens before and after a document."""
 
+_AS_IT_IS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Names in `tokenizer_class` of what reads tokenizer.json as it is, in transformers 4 and 5."""
 _SENTENCEPIECE = ("tokenizer.model", "spiece.model")
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", *_SENTENCEPIECE)
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -111,10 +113,13 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
             # A message of SentencePiece's protobuf begins so; one of tiktoken is text. transformers takes it for that.
             if read_file(file)[:1] == b"\n":
                 raise CorpusError(f"tokenizer: {file} is of SentencePiece: pip install sentencepiece protobuf")
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    # Whatever a directory declares, AutoTokenizer takes Qwen2Tokenizer for a qwen2, with rules of its own for words.
+    as_it_is = (folder / "tokenizer.json").is_file() and declared_tokens(folder, "tokenizer_class")[0] in _AS_IT_IS
+    loader = PreTrainedTokenizerFast if as_it_is else AutoTokenizer
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = loader.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         tokenizer("a")  # with a key of another type it loads, and ends here
     except Exception as error:  # what transformers raises here differs from version to version
         reason = " ".join(str(error).split())[:300]

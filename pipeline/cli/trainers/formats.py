@@ -235,6 +235,8 @@ class Format(NamedTuple):
     """How a value is written."""
     extends_trainer: bool = False
     """Whether its learning rates are those of transformers, and its checkpoints Hugging Face directories."""
+    reads_tokenizer_json: bool = False
+    """Whether it reads tokenizer.json itself, without AutoTokenizer of transformers."""
 
     def write(self, plan: TrainingPlan) -> tuple[str, list[str]]:
         """The text of a configuration, and what it cannot express, a line each."""
@@ -279,6 +281,7 @@ FORMATS = {
         Loader(urls=True),
         "NGPU={devices} MODULE=MODEL CONFIG=NAME ./run_train.sh, with {file} in config_registry.py of that model",
         writes=repr,
+        reads_tokenizer_json=True,
     ),
 }
 """Name of a trainer -> its template, which text it loads, and how it is started."""
