@@ -28,23 +28,30 @@ WEIGHT_FLOOR = 0.012
 """Log error by which two laws may differ on a new run whatever their held-out errors, so that none counts alone."""
 FADE = 1.5
 """Horizon over which a law begins or ceases to count, so that no prediction jumps (docs/performance.md)."""
+GROWTH = 0.01
+"""Log error over (log h)^POWER that a law makes at h times the fitted tokens, beside what it erred on held-out points:
+what those say of which law errs less is about 1.5 times as far as was fitted (docs/performance.md)."""
+SLOWER = {"transfer-read": 0.0025}
+"""Law -> the same, of one that errs less far ahead."""
 APART = 1.3
 """Half-width of a 90% interval that the laws' disagreement makes, over the standard deviation of their log losses."""
 
 
-def law_weights(errors: Mapping[str, np.ndarray], parts: Mapping[str, float] | None = None) -> dict[str, float]:
+def law_weights(
+    errors: Mapping[str, np.ndarray], parts: Mapping[str, float] | None = None, horizon: float = 1.0
+) -> dict[str, float]:
     """Law -> weight, summing to 1, by the log errors (k,) of its predictions of held-out points.
 
-    `parts`: law -> the part of its weight that counts, of `counted_at`; None: all of each.
+    `parts`: law -> the part of its weight that counts, of `counted_at`; None: all of each. `horizon`: times the fitted
+    tokens, by which errors grow.
 
     >>> weights = law_weights({"one": np.array([0.01, -0.01]), "other": np.array([0.02, 0.02])})
     >>> {law: round(weight, 2) for law, weight in weights.items()}
     {'one': 0.69, 'other': 0.31}
     """
-    counted = dict.fromkeys(errors, 1.0) if parts is None else parts
-    precision = {
-        law: part / (float(np.mean(np.square(errors[law]))) + WEIGHT_FLOOR**2) for law, part in counted.items()
-    }
+    counted, ahead = dict.fromkeys(errors, 1.0) if parts is None else parts, log(max(horizon, 1.0)) ** POWER
+    least = {law: WEIGHT_FLOOR**2 + (SLOWER.get(law, GROWTH) * ahead) ** 2 for law in counted}
+    precision = {law: part / (float(np.mean(np.square(errors[law]))) + least[law]) for law, part in counted.items()}
     total = sum(precision.values())
     return {law: value / total for law, value in precision.items()}
 

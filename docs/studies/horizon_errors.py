@@ -215,7 +215,7 @@ class _Answers:
     def weights(self, horizons: np.ndarray) -> np.ndarray:
         """Weights (n, laws) at horizons (n,)."""
         errors = dict(zip(self.laws, self.known.T))
-        each = (fitting.law_weights(errors, counted_at(self.laws, ahead)) for ahead in horizons)
+        each = (fitting.law_weights(errors, counted_at(self.laws, ahead), ahead) for ahead in horizons)
         return np.array([[weight.get(law, 0.0) for law in self.laws] for weight in each])
 
     def half_widths(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -260,7 +260,7 @@ def weights(tested: pd.DataFrame, corpus: str, kind: str, horizon: float = 1.0) 
     tables = _common_errors_of(tested, corpus)
     errors = tables.get(weighing_split(tested, corpus, kind), pd.DataFrame())
     known = {str(law): errors[law].to_numpy() for law in errors}
-    return law_weights(known, counted_at(known, horizon)) if len(errors) else {}
+    return law_weights(known, counted_at(known, horizon), horizon) if len(errors) else {}
 
 
 def weighing_split(tested: pd.DataFrame, corpus: str, kind: str) -> str:

@@ -96,6 +96,17 @@ def test_draws_are_of_each_law_as_its_weight_says():
     assert int((drawn < 6).sum()) == 10
 
 
+def test_far_ahead_held_out_errors_count_less_than_what_kept_long_runs_say_of_a_law():
+    errors = {"transfer-replay": np.array([0.005]), "transfer-read": np.array([0.02])}
+    replay, read = ([fitting.law_weights(errors, horizon=ahead)[law] for ahead in (1.0, 3.0, 20.0)] for law in errors)
+    assert replay[0] == fitting.law_weights(errors)["transfer-replay"] > 0.7
+    assert replay[0] > replay[1] > replay[2]
+    assert read[2] > 0.85
+    # Laws of which long runs say nothing: what held-out points say counts less the farther a run is.
+    others = [fitting.law_weights({"a": np.array([0.005]), "b": np.array([0.02])}, horizon=h)["b"] for h in (1.0, 20.0)]
+    assert others[0] < 0.3 and 0.45 < others[1] < 0.5
+
+
 def test_weights_fall_with_held_out_errors():
     weights = fitting.law_weights({"good": np.full(3, 0.001), "bad": np.full(5, 0.1)})
     assert sum(weights.values()) == pytest.approx(1)
