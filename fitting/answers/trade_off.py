@@ -200,4 +200,4 @@ def _frame(
 
 
 def _percent(loss: float, before: float) -> str:
-    return f"{loss / before - 1:+.1%}"
+    return f"{loss / before - 1:+z.1%}"

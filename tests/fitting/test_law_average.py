@@ -101,7 +101,7 @@ def test_far_ahead_held_out_errors_count_less_than_what_kept_long_runs_say_of_a_
     replay, read = ([fitting.law_weights(errors, horizon=ahead)[law] for ahead in (1.0, 3.0, 20.0)] for law in errors)
     assert replay[0] == fitting.law_weights(errors)["transfer-replay"] > 0.7
     assert replay[0] > replay[1] > replay[2]
-    assert read[2] > 0.85
+    assert read[2] > 0.75
     # Laws of which long runs say nothing: what held-out points say counts less the farther a run is.
     others = [fitting.law_weights({"a": np.array([0.005]), "b": np.array([0.02])}, horizon=h)["b"] for h in (1.0, 20.0)]
     assert others[0] < 0.3 and 0.45 < others[1] < 0.5
