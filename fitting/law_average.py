@@ -14,7 +14,7 @@ import pandas as pd
 
 from fitting.fitted import Fit, interval_of
 from fitting.laws import LAWS
-from fitting.points import TAILS, PointsError
+from fitting.points import PointsError
 from fitting.schedule import ANNEALING
 from fitting.uncertainty.horizon import NEAREST, POWER, Reach, half_width, kind_of
 from fitting.uncertainty.misfit import log_errors as errors_of
@@ -101,15 +101,6 @@ def log_part(times: float) -> float:
     return round(min(max(log(times) / log(FADE), 0.0), 1.0), 6)
 
 
-def kept_width(half: np.ndarray, moved: np.ndarray, limit: float, horizon: np.ndarray) -> np.ndarray:
-    """Half-width (n,) that an average keeps at horizons (n,) of the laws that counted in full up to `limit`.
-
-    `half` (n,): that of their average there; `moved` (n,): how far the prediction is from theirs, both of log losses.
-    Half-widths grow so with the horizon, so that this is about what theirs was at the limit.
-    """
-    return (half + moved) * (log(limit) / np.log(np.maximum(horizon, limit))) ** POWER
-
-
 @dataclass(frozen=True, eq=False)
 class LawAverage:
     """Fits of several laws to one corpus as one: it predicts exp(sum_k w_k log L_k).
@@ -128,8 +119,6 @@ class LawAverage:
     """Kind of extrapolation -> root mean square of its log errors on what a back test held out."""
     in_common: Mapping[str, float] = field(default_factory=dict)
     """The same kinds -> `errors_in_common` of its laws there."""
-    nearer: "tuple[float, LawAverage] | None" = None
-    """The horizon up to which laws count in full that count less here, or no more, and the average there."""
 
     def __post_init__(self):
         if {*self.fits} != {*self.weights} or not np.isclose(sum(self.weights.values()), 1.0):
@@ -138,13 +127,8 @@ class LawAverage:
     @property
     def columns(self) -> list[str]:
         """The columns that a frame must have."""
-        names = (own_column(law, name) for law, fit in self.every_fit.items() for name in fit.columns)
+        names = (own_column(law, name) for law, fit in self.fits.items() for name in fit.columns)
         return list(dict.fromkeys(names))
-
-    @property
-    def every_fit(self) -> Mapping[str, Fit]:
-        """Law -> fit, also of the laws that count nearer alone: intervals read them."""
-        return {**(self.nearer[1].every_fit if self.nearer else {}), **self.fits}
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
@@ -210,22 +194,12 @@ class LawAverage:
         return losses
 
     def errors_at(self, frame: pd.DataFrame) -> np.ndarray | None:
-        """Log errors (k, n) as `Fit.errors_at`, wider also where the laws disagree.
-
-        Where laws count less, wide enough for the interval of `nearer`, since a law left alone agrees with itself.
-        """
+        """Log errors (k, n) as `Fit.errors_at`, wider also where the laws disagree."""
         if (errors := self.spread.log_errors(frame)) is None:
             return None
         logs, weights = self._logs(frame), self.weights_at(frame)
         apart = APART * np.sqrt(np.sum(weights * (logs - np.sum(weights * logs, axis=0)) ** 2, axis=0))
-        errors = widened(errors, np.hypot(apart, self.spread.below(frame)))
-        if self.nearer is None or (before := self.nearer[1].errors_at(frame)) is None:
-            return errors
-        ahead = np.array([self.spread.horizon(N, D) for N, D in zip(frame["N"], frame["D"])])
-        moved = np.abs(np.log(self.nearer[1].predict(frame)) - np.sum(weights * logs, axis=0))
-        own, least = (np.quantile(one, TAILS[1], axis=0) for one in (errors, before))
-        least = kept_width(least, moved, self.nearer[0], ahead)
-        return errors * np.maximum(1.0, np.divide(least, own, out=np.ones(len(own)), where=own > 0))
+        return widened(errors, np.hypot(apart, self.spread.below(frame)))
 
     def predict_interval(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,), as `Fit.predict_interval`.

@@ -23,8 +23,8 @@ import pandas as pd
 import fitting
 from docs.studies.horizon_series import LADDER, all_series, apart_series
 from docs.studies.law_errors import RESULTS, Series
-from fitting import LAWS, Fold, PointsError
-from fitting.law_average import APART, AVERAGE, FADE, counted_at, errors_in_common, kept_width
+from fitting import Fold, PointsError
+from fitting.law_average import APART, AVERAGE, counted_at, errors_in_common
 from fitting.laws.tokens import ONE_CURVE
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
@@ -191,7 +191,7 @@ def of_question(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         for law in laws:
             yield answers.table(law, *answers.half_widths(np.tile(np.array(laws) == law, (len(answers.first), 1))))
         if len(laws) > 1:
-            yield answers.table(AVERAGE, *answers.kept(answers.horizon))
+            yield answers.table(AVERAGE, *answers.half_widths(answers.weights(answers.horizon)))
 
 
 class _Answers:
@@ -235,18 +235,6 @@ class _Answers:
         law = "average" if several else horizon.kind_of(self.laws[int(np.argmax(weight))])
         half = misfit.half_width(missed, residual, factor, int(self.runs[used].min()))
         return max(half, float(horizon.half_width(np.array([ahead]), growth, residual, law)[0]))
-
-    def kept(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same of the average with the laws that count at horizons (n,), as `LawAverage.errors_at`."""
-        error, half = self.half_widths(self.weights(asked))
-        limits = sorted({LAWS[law].furthest / FADE for law in self.laws} - {np.inf})
-        for limit, following in zip(limits, [*limits[1:], np.inf]):
-            beyond = (asked > limit) & (asked <= following)
-            if beyond.any():
-                before, wide = self.kept(np.full(len(asked), limit))
-                least = kept_width(wide, np.abs(error - before), limit, self.horizon)
-                half = np.where(beyond & (error != before), np.maximum(half, least), half)
-        return error, half
 
 
 def of_one_curve(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:

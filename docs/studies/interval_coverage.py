@@ -188,7 +188,7 @@ def points_of_other_runs(job: tuple[Series, int, int]) -> pd.DataFrame:
         weight = horizon_weights({series.name: fits}, tested, end["N"], end["D"])
         if not weight[series.name]:
             continue
-        average = with_average({series.name: fits}, weight, tested, end["N"], end["D"])[series.name][AVERAGE]
+        average = with_average({series.name: fits}, weight, tested)[series.name][AVERAGE]
         assert isinstance(average, fitting.LawAverage)
         many = replace(average, fits={law: replace(fit, n_runs=MANY) for law, fit in average.fits.items()})
         frame = pd.DataFrame([end])

@@ -24,7 +24,7 @@ from math import log, sqrt
 
 import numpy as np
 
-PRIOR = {"law": 0.045, "average": 0.015, "curve": 0.017}
+PRIOR = {"law": 0.045, "average": 0.016, "curve": 0.017}
 """Half-width over (log h)^POWER of one law, of an average beside its disagreement, and of `fitting.average`."""
 TRIED = {"transfer-open-saturating": (0.015, 3.0)}
 """Law -> the same of itself, and the horizon up to which it was tried (docs/base-model.md, "Which law holds?")."""

@@ -13,10 +13,9 @@ import pandas as pd
 
 from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, fit_shared, folds, held_out, law_weights
 from fitting.fitted import saved_fields
-from fitting.law_average import AVERAGE, FADE, LEAST_LOSS, counted_at, errors_in_common
+from fitting.law_average import AVERAGE, LEAST_LOSS, counted_at, errors_in_common
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
-from fitting.uncertainty.horizon import BEYOND
 from fitting.uncertainty.misfit import NEXT
 from fitting.uncertainty.spread import Spread
 from pipeline.question.messages import MissingError
@@ -283,38 +282,22 @@ def _widest(fits: Mapping[str, Fit], N: float, D: float) -> Spread:
 
 
 def with_average(
-    fits: Mapping[str, Mapping[str, Fit]],
-    weights: Mapping[str, Mapping[str, float]],
-    tested: pd.DataFrame,
-    N: float,
-    D: float,
+    fits: Mapping[str, Mapping[str, Fit]], weights: Mapping[str, Mapping[str, float]], tested: pd.DataFrame
 ) -> dict[str, dict[str, Fit | LawAverage]]:
-    """The fits of each corpus, and where there are weights, each of a law that is fitted, their average at N and D."""
+    """The fits of each corpus, and where there are weights, each of a law that is fitted, their average."""
     made: dict[str, dict[str, Fit | LawAverage]] = {corpus: {**of_corpus} for corpus, of_corpus in fits.items()}
     for corpus, of_law in weights.items():
         if of_law:
-            made[corpus][AVERAGE] = _average(fits[corpus], of_law, tested, corpus, (N, D))
+            made[corpus][AVERAGE] = _average(fits[corpus], of_law, tested, corpus)
     return made
 
 
-def _average(
-    fits: Mapping[str, Fit], weight: Mapping[str, float], tested: pd.DataFrame, corpus: str, at: tuple[float, float]
-) -> LawAverage:
-    """The average of the laws that count at N and D, with that of the nearest horizon at which more of each did."""
-    parts, nearer, spread = _weighed(tested, corpus, weight), None, _widest(fits, *at)
-    ahead, limits = spread.horizon(*at), [LAWS[law].furthest / FADE for law in fits if law in LAWS]
-    if left := [limit for limit in limits if limit * BEYOND < ahead]:
-        there = (at[0], at[1] * max(left) / ahead)
-        before = weights(tested, corpus, spread.kind(*there), max(left))
-        now = counted_at(before, ahead)
-        if any(now.get(law, 0.0) < 1 for law in before):
-            nearer = max(left), _average(fits, before, tested, corpus, there)
+def _average(fits: Mapping[str, Fit], weight: Mapping[str, float], tested: pd.DataFrame, corpus: str) -> LawAverage:
     return LawAverage(
         {law: fits[law] for law in weight},
         weight,
         held_out=held_out_errors(tested, corpus, weight),
-        in_common={split: errors_in_common(missed, of) for split, missed, of in parts},
-        nearer=nearer,
+        in_common={split: errors_in_common(missed, of) for split, missed, of in _weighed(tested, corpus, weight)},
     )
 
 

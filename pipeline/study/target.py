@@ -59,7 +59,7 @@ class Target:
     def along(self, corpus: str, fit: Fit | LawAverage, steps: Sequence[int]) -> pd.DataFrame:
         """The same after some steps of the run, a row a step."""
         if isinstance(fit, LawAverage):
-            tables = {law: self.along(corpus, one, steps) for law, one in fit.every_fit.items()}
+            tables = {law: self.along(corpus, one, steps) for law, one in fit.fits.items()}
             return pd.DataFrame({own_column(law, str(name)): of[name] for law, of in tables.items() for name in of})
         schedule = Schedule(self.rates, self.rate_before, self.pretrain)
         at = pd.DataFrame({"run": self.model, "step": [*steps]})

@@ -63,7 +63,7 @@ class AnsweringLaws:
             corpus: {law: fit for law, fit in of.items() if isinstance(fit, Fit)} for corpus, of in self.fits.items()
         }
         weight = horizon_weights(alone, self.tested, target.N, target.D)
-        return replace(self, fits=with_average(alone, weight, self.tested, target.N, target.D), weights=weight)
+        return replace(self, fits=with_average(alone, weight, self.tested), weights=weight)
 
     def weights_at(self, ratio: float) -> dict[str, dict[str, float]]:
         """Corpus -> law -> its weight at a domain ratio: less below the ratios that it was fitted to, 0 far below."""
@@ -215,7 +215,7 @@ def answering_laws(context: Context) -> AnsweringLaws:
     weight = horizon_weights(fits, tested, target.N, target.D) if len(question.law) > 1 else {}
     first = next(law for law in question.law if law not in context.laws_without_peaks)
     law = {corpus: AVERAGE if weight.get(corpus) else first for corpus in context.corpora}
-    averaged = with_average(fits, weight, tested, target.N, target.D)
+    averaged = with_average(fits, weight, tested)
     return AnsweringLaws(question, points, averaged, law, weight, tested)
 
 

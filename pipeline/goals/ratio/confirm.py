@@ -182,7 +182,7 @@ def compare(
         run = place[0]
         target = find_target(question, points, run.model).lasting(run.spec.steps)
         weights = horizon_weights(context.fits, context.tested, target.N, target.D) if recommendation.weights else {}
-        answering = with_average(context.fits, weights, context.tested, target.N, target.D)
+        answering = with_average(context.fits, weights, context.tested)
         for corpus in (question.corpora.general, question.corpora.domain):
             ends = _ends(points, place, corpus, study)
             measured, bits = float(ends["loss"].mean()), float(ends["bits_per_byte"].mean())

@@ -87,11 +87,10 @@ class Evidence:
         }
         answer = self.recommendation
         if answer and any(answer.weights.values()) and self.tested is not None:
-            at = self.tested, answer.target.N, answer.target.D
             # Those of the answer are of its own ratio.
-            weights = horizon_weights(alone, *at)
+            weights = horizon_weights(alone, self.tested, answer.target.N, answer.target.D)
             if all(of and {*of} <= {*fits} for of in weights.values()):
-                averaged = with_average(alone, weights, *at)
+                averaged = with_average(alone, weights, self.tested)
                 fits[AVERAGE] = {corpus: averaged[corpus][AVERAGE] for corpus in weights}
         return fits
 

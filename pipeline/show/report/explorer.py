@@ -177,7 +177,7 @@ def _of_target(evidence: Evidence, fits: Fits, role: str, N: float, D: float) ->
     # Beyond what some laws see they have no weight at the answer, and have one here.
     laws = {corpus: evidence.context.fits[corpus]}
     weights = horizon_weights(laws, evidence.tested, N, D)
-    return with_average(laws, weights, evidence.tested, N, D)[corpus][AVERAGE]
+    return with_average(laws, weights, evidence.tested)[corpus][AVERAGE]
 
 
 def _answers(

@@ -268,12 +268,9 @@ def test_far_beyond_the_fitted_tokens_only_laws_that_see_so_far_count() -> None:
     fitted = {"general": {name: FITTED(ranges=RANGES, reach=[(1.0, 8.0)]) for name in names}}
     for horizon, last in ((7.0, ["transfer-replay"]), (5.0, ["dcpt", "transfer-replay"])):
         far = (1.0, 8.0 * horizon)
-        average = with_average(fitted, horizon_weights(fitted, tested, *far), tested, *far)["general"][AVERAGE]
-        counted = [[*average.fits]]
-        while isinstance(average, LawAverage) and average.nearer:
-            limit, average = average.nearer
-            counted += [[limit, *average.fits]]
-        assert counted == [last, [4.0, "dcpt", "transfer-replay"], [2.0, *sorted(names)]]
+        average = with_average(fitted, horizon_weights(fitted, tested, *far), tested)["general"][AVERAGE]
+        assert isinstance(average, LawAverage)
+        assert [*average.fits] == last
     alone = _tested(("transfer-anchored", "tokens", 1, 0.01))
     assert weights(alone, "general", "tokens", 20.0) == {"transfer-anchored": 1.0}
     # dcpt leaves out the longest run, of a small ratio: how far a run is is counted from those that another law reads.
@@ -318,7 +315,7 @@ def test_an_average_of_laws_that_err_as_one_is_as_wide_as_one(errors: tuple[floa
     tested = _tested(("one", "tokens", 1, errors[0]), ("two", "tokens", 1, errors[1]))
     fits = {name: FITTED(ranges=RANGES) for name in ("one", "two")}
     weight = {"general": {"one": 0.5, "two": 0.5}}
-    average = with_average({"general": fits}, weight, tested, *INSIDE)["general"][AVERAGE]
+    average = with_average({"general": fits}, weight, tested)["general"][AVERAGE]
     assert average.spread.in_common["tokens"] == pytest.approx(in_common, abs=0.01)
     factor = {1.0: FACTORS, 0.0: AVERAGE_FACTORS, 0.5: AVERAGE_FACTORS}[in_common]["tokens"]
     alone = dataclasses.replace(average.spread, law="law", held_out=average.held_out).half_width(*LONGER)
