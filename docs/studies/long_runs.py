@@ -15,7 +15,7 @@ import pandas as pd
 from docs.studies.law_errors import RESULTS, last_points, markdown
 from docs.studies.verdicts import judged
 
-DOMAINS = ("manual", "perl", "law", "headers", "medical", "math", "chemistry", "music", "code")
+DOMAINS = "dictionary javascript manual perl law headers medical math chemistry music code".split()
 LADDER = RESULTS / "ladder-135m"
 STUDIES = [*sorted(RESULTS.glob("long-runs*")), LADDER]
 

@@ -64,7 +64,7 @@ def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], 
     assert lines[1] == f"the runs for the fit cost {cost}"
     assert lines[2] == f"all together {together} times that run"
     run = "longest run for the fit" if question.mixture.domain_ratio else "longest run that may be chosen for the fit"
-    width = {"2": f"{WIDE} 0.9%{AVERAGED}", "4": f"{WIDE} 2.5%{AVERAGED}", "10": f"{WIDE} 5.2%{AVERAGED}"}
+    width = {"2": f"{WIDE} 0.9%{AVERAGED}", "4": f"{WIDE} 2.6%{AVERAGED}", "10": f"{WIDE} 5.6%{AVERAGED}"}
     assert lines[3] == _horizon(horizon, run) + width.get(horizon, "")
     alone = asked_lines(estimate(read_question([*WORDS, *words, "law=dcpt"])), [])
     assert horizon != "10" or alone[3].endswith(f"{WIDE} 15.7% to either side")
