@@ -15,7 +15,6 @@ import pandas as pd
 from docs.studies.law_errors import RESULTS, last_points, markdown
 from docs.studies.verdicts import judged
 
-DOMAINS = "dictionary javascript manual perl law headers medical math chemistry music code".split()
 LADDER = RESULTS / "ladder-135m"
 STUDIES = [*sorted(RESULTS.glob("long-runs*")), LADDER]
 
@@ -23,7 +22,8 @@ STUDIES = [*sorted(RESULTS.glob("long-runs*")), LADDER]
 def ends(points: pd.DataFrame) -> pd.DataFrame:
     """The last loss of each run on each corpus, with the domain of its mixture; nats per token."""
     rows = last_points(points)
-    domains = [name for name in DOMAINS if f"mixture.{name}" in rows]
+    columns = [str(name) for name in rows if str(name).startswith("mixture.") and name != "mixture.general"]
+    domains = [name.removeprefix("mixture.") for name in columns]
     # A run of general text alone is one of each domain.
     parts = [
         part.assign(domain=name, domain_ratio=part[f"mixture.{name}"])
