@@ -70,7 +70,8 @@ def _fingerprint(folder: Path, key: str, _state: tuple[object, ...]) -> str:
         weights = read_model_directory(folder)[1]
     except SpecError as error:
         raise CorpusError(f"{key}: {error}") from error
-    tokenizer = load_tokenizer(folder).backend_tokenizer.to_str()
+    # So are the names of the samples that there are, whose text it does not change.
+    tokenizer = load_tokenizer(folder, by_model_type=True).backend_tokenizer.to_str()
     return hashlib.blake2b((weights + tokenizer).encode(), digest_size=16).hexdigest()
 
 

@@ -95,8 +95,11 @@ def copy_tokenizer(source: Path, folder: Path) -> Path:
     return folder
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+def load_tokenizer(folder: Path, by_model_type: bool = False) -> PreTrainedTokenizerFast:
     """Load the tokenizer of a local Hugging Face directory; nothing is downloaded.
+
+    A directory that declares no class of its own has tokenizer.json read as it is. `by_model_type` lets transformers 5
+    take the class of config.json's model type all the same: Qwen2Tokenizer, which splits words by rules of its own.
 
     Raises:
         CorpusError: no such folder, or no tokenizer in it that transformers can load.
@@ -115,9 +118,8 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
                 raise CorpusError(f"tokenizer: {file} is of SentencePiece: pip install sentencepiece protobuf")
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    # Whatever a directory declares, AutoTokenizer takes Qwen2Tokenizer for a qwen2, with rules of its own for words.
     as_it_is = (folder / "tokenizer.json").is_file() and declared_tokens(folder, "tokenizer_class")[0] in _AS_IT_IS
-    loader = PreTrainedTokenizerFast if as_it_is else AutoTokenizer
+    loader = PreTrainedTokenizerFast if as_it_is and not by_model_type else AutoTokenizer
     try:
         tokenizer = loader.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         tokenizer("a")  # with a key of another type it loads, and ends here

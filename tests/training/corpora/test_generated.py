@@ -1,5 +1,6 @@
 """Text that a tiny model with random weights writes: its distribution, its bytes after a kill, and what is dropped."""
 
+import hashlib
 import json
 import shutil
 from collections import Counter
@@ -10,17 +11,19 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from tests.conftest import SHAPE
 from tests.training.corpora.rows import with_positions
 from training.corpora.documents import CorpusError
 from training.corpora.generated import GeneratedReader, samples_folder, sampling_fingerprint
+from training.corpora.language_model import model_fingerprint
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import tokenise_corpora
 from training.corpora.source import Generation, Source, TokenizerChoice
 from training.corpora.text_sampler import TextSampler
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
-from training.model import build_model
+from training.model import build_model, read_model_directory
 
 SMALL = {"tokens": 600, "max_tokens": 24, "batch": 5}
 
@@ -190,3 +193,10 @@ def test_a_model_with_nan_is_refused(model: Path, tmp_path: Path) -> None:
     network.save_pretrained(copy)
     with pytest.raises(CorpusError, match=r"embed_tokens.weight: 1 of [\d,]+ values are NaN or infinite; give an und"):
         written(tmp_path, copy)
+
+
+def test_samples_keep_their_names_though_the_tokenizer_is_read_as_it_is(model: Path) -> None:
+    by_class = AutoTokenizer.from_pretrained(model).backend_tokenizer
+    assert load_tokenizer(model).backend_tokenizer.to_str() != by_class.to_str()
+    named = read_model_directory(model)[1] + by_class.to_str()
+    assert model_fingerprint(model, "key") == hashlib.blake2b(named.encode(), digest_size=16).hexdigest()
