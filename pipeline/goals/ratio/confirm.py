@@ -297,7 +297,7 @@ def _not_counted(
         group = [run for run in others if (run.role == "fit") == is_read]
         seen = [f"{shown(losses[run.name])} at {percent(run.ratio_of(domain))} (seed {run.spec.seed})" for run in group]
         parts += [f"since {reasons[len(seen) > 1]}: {', '.join(seen)}"] if seen else []
-    line = f"Not counted, {'; '.join(parts)}"
+    line = f"Not counted as a test of the prediction, {'; '.join(parts)}"
     there = [losses[run.name] for run in alike if run.spec.mixture == own.spec.mixture]
     if any(run.spec.mixture == own.spec.mixture for run in others):
         sd = float(np.std(there, ddof=1))

@@ -43,7 +43,9 @@ def test_runs_of_other_seeds_and_earlier_answers_are_named(whole: tuple[Study, Q
     made = compared(1, ratio).outcome
     said, row = made.sentence, first.confirmations[0]
     beside = max(place.domain_ratio for place in first.outcome.places)
-    assert f"; on a line between these runs and others of the study, at {percent(beside)}, it is reached at " in said
+    # The line takes the nearest runs, whoever read them; what is not counted is so as a test alone.
+    ends = f"at {percent(ratio)} and {percent(beside)}, whether or not the fit has read them, it is reached at "
+    assert f"; on a line between the nearest of these runs and others of the study, {ends}" in said
     assert made.crossing
     assert ratio < made.crossing.value < beside
     # By the loss of the earlier run there, of another seed.
@@ -52,13 +54,13 @@ def test_runs_of_other_seeds_and_earlier_answers_are_named(whole: tuple[Study, Q
     part = (question.goal.tolerance - low) / (high - low)
     assert made.crossing.value == pytest.approx(ratio + part * (beside - ratio))
     earlier = f"{row.measured / row.before - 1:+.2%} at {100 * ratio:.3g}% (seed 0)"
-    assert f"Not counted, since it was for another answer: {earlier}; both runs at" in said
+    assert f"Not counted as a test of the prediction, since it was for another answer: {earlier}; both runs at" in said
     assert "kept to" not in said
     plan, runs = study.read_plan(), study.read_plan()[-1:]
     study.write_plan(dataclasses.replace(run, role="fit") if run.name == row.run else run for run in plan)
     wide = context.asking(dataclasses.replace(question, goal=dataclasses.replace(question.goal, tolerance=0.5)))
     judged = compare(wide.fresh(), runs, goal_of(question).outcome).outcome
-    assert f"Not counted, since the fit has read it: {earlier}; both runs at" in judged.sentence
+    assert f"Not counted as a test of the prediction, since the fit has read it: {earlier}; both runs at" in judged.sentence
     assert judged.sentence.endswith(f" Another run of the study, at {percent(beside)}, kept to 50% as well.")
     study.write_plan(plan)
     assert re.search(r" together: [+-]\d.\d\d% in the mean, standard deviation \d.\d\d points.$", said)
