@@ -1,5 +1,6 @@
 """Every law of the question fitted to every corpus, and how well each predicts what it did not see."""
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -24,6 +25,7 @@ from pipeline.study.collect import read_parquet
 from pipeline.study.earlier import BETWEEN_DOMAINS
 from pipeline.study.fitted_points import law_on, left_out, open_columns, points_digest, points_for, selected
 from pipeline.study.folder import Study, StudyError
+from pipeline.study.target import find_target
 from training.durable import FileError, read_file, read_record, read_text, write_whole
 
 SPLITS = ("size", "tokens", "ratio", "size-and-tokens")
@@ -78,7 +80,7 @@ def fit_all(
         quality = f"R2 {fitted.metrics['r2']:.4f}, mean error {fitted.metrics['mae']:.4f} nats"
         counted = f"{fitted.n_points} points of {fitted.n_runs} runs"
         read = ", ".join(filter(None, (counted, left_out(points, corpus, question, name))))
-        log(f"{name} on {corpus}: {quality}, {read}")
+        log(f"{name} on {corpus}: {quality}, {read}{_not_asked(name, fitted, question, points)}")
         for warning in fitted.warnings:
             warned[warning].append(f"{name} on {corpus}")
 
@@ -100,6 +102,30 @@ def fit_all(
             path.unlink(missing_ok=True)
     write_whole(file, " ".join((digest, *problems)) + "\n")
     return fits
+
+
+def law_limit(name: str) -> str:
+    """How far from the fitted tokens a law counts beside other laws, in words; empty: at any distance.
+
+    >>> law_limit("dcpt"), law_limit("transfer-replay")
+    ('counts only up to 6 times', '')
+    """
+    if LAWS[name].nearest:
+        return f"counts only beyond {LAWS[name].nearest:g} times"
+    return f"counts only up to {LAWS[name].furthest:g} times" if np.isfinite(LAWS[name].furthest) else ""
+
+
+def _not_asked(name: str, fitted: Fit, question: Question, points: pd.DataFrame) -> str:
+    """That a law does not count at the length of the run asked about, as the end of a line on its fit.
+
+    Empty: it does, or the goal chooses the length.
+    """
+    with contextlib.suppress(StudyError):
+        target = find_target(question, points)
+        counted = counted_at(question.law, fitted.spread.horizon(target.N, target.D))
+        if name not in counted and question.goal_kind.design_question == "trade_off":
+            return f"; it {law_limit(name)} the fitted tokens, so not in this answer"
+    return ""
 
 
 def fitted_together(question: Question, corpora: tuple[str, ...]) -> list[tuple[tuple[str, ...], str]]:

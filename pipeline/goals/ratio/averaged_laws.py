@@ -1,16 +1,15 @@
 """What each law counts in the average that answers, in words."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-import numpy as np
 import pandas as pd
 
-from fitting import LAWS, PointsError
+from fitting import PointsError
 from fitting.law_average import WEIGHT_FLOOR
 from pipeline.goals.ratio.answering_laws import answering_laws
 from pipeline.study.context import Context
-from pipeline.study.fits import weighing_split
+from pipeline.study.fits import law_limit, weighing_split
 from pipeline.study.folder import StudyError
 from pipeline.study.number_format import percent, weights_used
 from pipeline.study.target import find_target
@@ -49,18 +48,9 @@ def left_out_lines(weights: Mapping[str, Mapping[str, float]], tested: pd.DataFr
     """Of which laws the answer for each corpus is, and up to which length those that are left out count."""
     lines: dict[str, list[str]] = {}
     for corpus, of_law in weights.items():
-        others = [*_lengths_of(law for law in tested["law"].unique() if law not in of_law)]
+        others = [f"{law} {law_limit(law)}" for law in tested["law"].unique() if law not in of_law and law_limit(law)]
         why = f": {', '.join(others)} the fitted tokens" if others else ""
         answers = "answers alone" if len(of_law) == 1 else "answer"
         if len(of_law) == 1 or (of_law and others):
             lines.setdefault(f"{' and '.join(of_law)} {answers} on {{}}{why}", []).append(corpus)
     yield from (line.format(" and ".join(corpora)) for line, corpora in lines.items())
-
-
-def _lengths_of(laws: Iterable[str]) -> Iterator[str]:
-    """How far from the fitted tokens each law with such a limit counts beside other laws."""
-    for name in laws:
-        if LAWS[name].nearest:
-            yield f"{name} counts only beyond {LAWS[name].nearest:g} times"
-        elif np.isfinite(LAWS[name].furthest):
-            yield f"{name} counts only up to {LAWS[name].furthest:g} times"

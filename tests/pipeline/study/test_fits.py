@@ -179,6 +179,29 @@ def test_a_damaged_record_of_the_fitted_points_asks_for_a_fit(changeable) -> Non
     refuse_other_points(study, points_digest(points))
 
 
+def test_the_line_of_a_fit_says_that_the_law_does_not_count_at_the_run_asked_about(changeable) -> None:
+    study, question = changeable
+    assert {*question.law} == {"dcpt", "transfer-anchored"}
+    points, rates = read_points(study), schedules(study.read_plan())
+
+    def uncounted(**changes: Any) -> set[str]:
+        asked = dataclasses.replace(question, bootstrap=2, **changes)
+        fit_all(study, asked, points, rates, (lines := []).append)
+        ends = [line.partition("; it ")[::2] for line in lines if ": R2 " in line]
+        return {f"{head.split()[0]} {why}" for head, why in ends if why}
+
+    far = dataclasses.replace(question.target, steps=20 * question.target.steps)
+    two = {law: LawConfig() for law in ("transfer-anchored", "transfer-read")}
+    assert uncounted() == set()
+    assert uncounted(law=two) == {"transfer-read counts only beyond 3 times the fitted tokens, so not in this answer"}
+    both = {"transfer-anchored": LawConfig(), "transfer-replay": LawConfig()}
+    assert uncounted(law=both, target=far) == {
+        "transfer-anchored counts only up to 3 times the fitted tokens, so not in this answer"
+    }
+    compute = dataclasses.replace(question.goal, kind="compute", flops=1e15)
+    assert uncounted(law=two, goal=compute) == set()
+
+
 def test_a_law_that_cannot_be_fitted_is_left_out_with_its_reason(changeable) -> None:
     study, question = changeable
     # No run has so much of a corpus.
