@@ -37,6 +37,8 @@ SPLITS = {
 """What a split holds out of the fit."""
 _HELD = 1.05
 """So many times what runs use must their jobs hold to be worth a line."""
+LEAST_WEIGHT = 0.005
+"""Weight in an average below which a law has no part in it: 0 in whole percents."""
 EVERY_RATIO = "every ratio is within the tolerance"
 """What an interval of nothing but 100% domain means."""
 
@@ -209,7 +211,7 @@ def confirmation_table(rows: Sequence[ConfirmationRow]) -> Table:
     noise = [f"sd of {len(rows[0].seeds)}"] if rows[0].sd is not None else []
     cells = [
         [
-            *(row.corpus, _place(rows, row), row.law + (" *" if row.recommended else "")),
+            *(row.corpus, _place(rows, row), row.law + _mark(row)),
             *(f"{row.predicted:.4f}", _ends(row)),
             *(f"{row.measured:.4f}{' ' if row.inside else '!'}", signed(row.relative_error)),
             *(["n/a" if row.sd is None else f"{row.sd:.4f}"] if noise else []),
@@ -219,6 +221,7 @@ def confirmation_table(rows: Sequence[ConfirmationRow]) -> Table:
     ]
     columns = ["loss on", _places(rows), "law", "predicted", "90% interval", "measured", "error", *noise]
     note = "* the answer came from it; ! measured outside the interval"
+    note += "; - not in the average at this place" * any(_mark(row) == " -" for row in rows)
     if _is_average_narrowest(rows):
         note += (
             "; the interval of the average may be narrower than those of its laws: on other studies it erred less than "
@@ -226,6 +229,11 @@ def confirmation_table(rows: Sequence[ConfirmationRow]) -> Table:
         )
     title = "Confirmation: predicted before, measured after"
     return Table(title, [*columns, "perplexity", "bits per byte"], cells, note, left=3, group=2, page_only=2)
+
+
+def _mark(row: ConfirmationRow) -> str:
+    """Behind the name of a law: that the answer came from it, or that it has no part in it."""
+    return " *" * row.recommended or " -" * (row.weight is not None and row.weight < LEAST_WEIGHT)
 
 
 def _is_average_narrowest(rows: Sequence[ConfirmationRow]) -> bool:

@@ -319,6 +319,8 @@ class ConfirmationRow(MeasuredPlace):
     relative_error: Number
     """predicted / measured - 1."""
     inside: bool
+    weight: Ratio | None = None
+    """Of its law in the average there; None: the average itself, a law that answers alone, or not written."""
 
 
 @dataclass(frozen=True)

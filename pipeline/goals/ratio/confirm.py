@@ -9,7 +9,7 @@ import itertools
 import math
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
@@ -17,6 +17,8 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 
+from fitting import Fit, LawAverage
+from fitting.law_average import AVERAGE
 from pipeline.goals.ratio.outcomes import Others, Rows, balance_weights
 from pipeline.plan.runs import continual_run
 from pipeline.plan.token_supply import supply_problems
@@ -195,6 +197,7 @@ def compare(
                 "bits_per_byte": None if math.isnan(bits) else bits,
                 "domain_ratio": float(ends["ratio"].iloc[0]),
             }
+            weight = _weights_at(answering[corpus], ends["r"].iloc[0])
             for law, fit in answering[corpus].items():
                 frame = pd.DataFrame([{**target.columns(corpus, fit), "r": ends["r"].iloc[0]}])
                 sides = (fit.predict(frame), *fit.predict_interval(frame))
@@ -203,7 +206,8 @@ def compare(
                     ConfirmationRow(
                         run=run.name, model=run.model, N=target.N, D=target.D, steps=target.steps, corpus=corpus,
                         law=law, recommended=law == recommendation.law[corpus], predicted=predicted, low=low, high=high,
-                        relative_error=predicted / measured - 1, inside=low <= measured <= high, **seen,
+                        relative_error=predicted / measured - 1, inside=low <= measured <= high,
+                        weight=weight.get(law), **seen,
                     )
                 )  # fmt: skip
     known = sum(ended_points(study, context.plan).values())
@@ -218,6 +222,15 @@ def compare(
     confirmation = Confirmation(0.9, rows, judged, known, recommendation.identity, losses)
     confirmation.write(study)
     return confirmation
+
+
+def _weights_at(answering: Mapping[str, Fit | LawAverage], r: float) -> dict[str, float]:
+    """Law -> its weight in the average at a ratio of the corpus, 0 for one that is not in it; empty without average."""
+    average = answering.get(AVERAGE)
+    if not isinstance(average, LawAverage):
+        return {}
+    weights = dict(zip(average.fits, average.weights_at(pd.DataFrame({"r": [r]}))[:, 0]))
+    return {law: float(weights.get(law, 0.0)) for law in answering if law != AVERAGE}
 
 
 def _other_run(context: Context, run: PlannedRun, answer: Recommendation) -> Iterator[str]:

@@ -63,7 +63,9 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
         beside = [max(r for r in ratios if r <= met.value), min(r for r in ratios if r >= met.value)] if met else []
         if any(ratio in others for ratio in beside):
             ends = " and ".join(percent(ratio) for ratio in dict.fromkeys(beside))
-            line = f"the nearest of these runs and others of the study, at {ends}, whether or not the fit has read them,"
+            line = (
+                f"the nearest of these runs and others of the study, at {ends}, whether or not the fit has read them,"
+            )
     where = f"At {percent(answer.domain_ratio)} {question.corpora.domain} the loss on {answer.corpus}"
     verb = "increased" if increase.value >= 0 else "changed"
     sd = 100 * float(np.std(answer.seeds, ddof=1)) / answer.before if len(answer.seeds) > 1 else None

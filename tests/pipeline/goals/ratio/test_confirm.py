@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fitting.law_average import AVERAGE
 from pipeline.done import is_answer_confirmed
+from pipeline.goals.ratio import confirm as confirming
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs
 from pipeline.goals.registry import goal_of
 from pipeline.plan.write import add_to_plan
@@ -60,7 +62,10 @@ def test_runs_of_other_seeds_and_earlier_answers_are_named(whole: tuple[Study, Q
     study.write_plan(dataclasses.replace(run, role="fit") if run.name == row.run else run for run in plan)
     wide = context.asking(dataclasses.replace(question, goal=dataclasses.replace(question.goal, tolerance=0.5)))
     judged = compare(wide.fresh(), runs, goal_of(question).outcome).outcome
-    assert f"Not counted as a test of the prediction, since the fit has read it: {earlier}; both runs at" in judged.sentence
+    assert (
+        f"Not counted as a test of the prediction, since the fit has read it: {earlier}; both runs at"
+        in judged.sentence
+    )
     assert judged.sentence.endswith(f" Another run of the study, at {percent(beside)}, kept to 50% as well.")
     study.write_plan(plan)
     assert re.search(r" together: [+-]\d.\d\d% in the mean, standard deviation \d.\d\d points.$", said)
@@ -70,6 +75,29 @@ def test_runs_of_other_seeds_and_earlier_answers_are_named(whole: tuple[Study, Q
     said = compared(2, ratio).outcome.sentence
     assert ", the mean of seeds with a standard deviation of " in said
     assert "others of the study" not in said
+
+
+def test_each_row_has_the_weight_of_its_law_at_its_place(
+    changeable: tuple[Study, Question], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, question = changeable
+    context = Context(question, study)
+    runs = [run for run in context.plan if run.role == "confirm"]
+    ratio, *_, beside = sorted(run.ratio_of(HOSTILE_CORPUS) for run in runs)
+    fits = context.fits
+    # The law that was fitted to no run below 90% has no part at the least ratio that the other one was fitted to.
+    for law, least in {"dcpt": 0.9, "transfer-anchored": ratio}.items():
+        fit = fits[HOSTILE_CORPUS][law]
+        fits[HOSTILE_CORPUS][law] = dataclasses.replace(fit, ranges=fit.ranges | {"r": (least, 1.0)})
+    rows = compare(context, runs, goal_of(question).outcome).confirmations
+    weights = {(row.domain_ratio, row.law): row.weight for row in rows if row.corpus == HOSTILE_CORPUS}
+    assert (weights[ratio, "dcpt"], weights[ratio, "transfer-anchored"], weights[ratio, AVERAGE]) == (0.0, 1.0, None)
+    assert 0 < (weights[beside, "dcpt"] or 0.0) < 0.2
+    assert {row.weight for row in Confirmation.read(study).confirmations} >= {0.0, 1.0, None}
+    # A law that does not see so far is not in the average at all.
+    monkeypatch.setattr(confirming, "horizon_weights", lambda *_: {of: {"transfer-anchored": 1.0} for of in fits})
+    rows = compare(context, runs, goal_of(question).outcome).confirmations
+    assert {row.weight for row in rows if row.law == "dcpt"} == {0.0}
 
 
 @pytest.mark.slow

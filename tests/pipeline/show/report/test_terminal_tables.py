@@ -47,6 +47,14 @@ def test_why_an_average_is_narrower_than_its_laws_is_said() -> None:
     assert "average" not in confirmation_table([ROW, wider]).note
 
 
+def test_a_law_without_weight_at_a_place_is_marked() -> None:
+    rows = [dataclasses.replace(ROW, recommended=False, weight=weight) for weight in (None, 0.25, 0.0)]
+    table = confirmation_table([ROW, *rows])
+    assert [row[2] for row in table.rows] == [f"{ROW.law}{mark}" for mark in (" *", "", "", " -")]
+    assert "; - not in the average at this place" in table.note
+    assert "not in the average" not in confirmation_table([ROW, rows[0]]).note
+
+
 def test_an_error_that_rounds_to_0_has_no_sign() -> None:
     small = dataclasses.replace(ROW, relative_error=-1e-6, measured=ROW.before * (1 - 1e-6))
     assert "0.00%" in confirmation_table([small]).rows[0]
