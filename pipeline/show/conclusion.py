@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pipeline.done import has_trained, is_refitted, left_to_fit
 from pipeline.goals.ratio.answer_warnings import UNFOLLOWED, beyond_runs, is_flat
 from pipeline.goals.ratio.answering_laws import one_ratio, ratio_of_run
+from pipeline.goals.ratio.averaged_laws import widening_law
 from pipeline.goals.ratio.outcomes import CONFIRMED, NEARBY, NOT_CONFIRMED
 from pipeline.goals.ratio.trade_off_goal import asked
 from pipeline.goals.registry import goal_of
@@ -94,7 +95,7 @@ def _conclude(context: Context, answer: Recommendation | None, confirmation: Con
     if unknown and is_open:
         verdict = f"{verdict}, which says little"
     if not unknown and not found and (wide := goal_of(context.question).too_wide(context.question, answer)):
-        wide += beyond_runs(context, answer.mixture[domain])
+        wide += widening_law(context, answer) + beyond_runs(context, answer.mixture[domain])
         followed = not any(UNFOLLOWED in line for line in answer.warnings)
         if followed and answer.low is not None and 0 < answer.low < answer.mixture[domain]:
             wide += (

@@ -18,6 +18,7 @@ from pipeline.study.artifacts import ConfirmationRow, LawAnswer, ModelCandidate,
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, PlannedRun
 from pipeline.study.number_format import (
+    LEAST_WEIGHT,
     cost_in,
     domain_ratio_of,
     duration,
@@ -37,8 +38,6 @@ SPLITS = {
 """What a split holds out of the fit."""
 _HELD = 1.05
 """So many times what runs use must their jobs hold to be worth a line."""
-LEAST_WEIGHT = 0.005
-"""Weight in an average below which a law has no part in it: 0 in whole percents."""
 EVERY_RATIO = "every ratio is within the tolerance"
 """What an interval of nothing but 100% domain means."""
 

@@ -11,6 +11,8 @@ from fitting.law_average import AVERAGE
 
 NOT_KNOWN = "not known"
 """In place of a number of which nothing is known."""
+LEAST_WEIGHT = 0.005
+"""Weight in an average below which a law has no part in it: 0 in whole percents."""
 
 
 def label(text: str) -> str:

@@ -2,16 +2,19 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from fitting import PointsError
-from fitting.law_average import WEIGHT_FLOOR
+from fitting.law_average import AVERAGE, WEIGHT_FLOOR
 from pipeline.goals.ratio.answering_laws import answering_laws
+from pipeline.study.artifacts import Recommendation
 from pipeline.study.context import Context
-from pipeline.study.fits import law_limit, weighing_split
+from pipeline.study.fits import law_limit, weighing_split, with_average
 from pipeline.study.folder import StudyError
-from pipeline.study.number_format import percent, weights_used
+from pipeline.study.number_format import LEAST_WEIGHT, percent, signed, weights_used
 from pipeline.study.target import find_target
 
 
@@ -42,6 +45,36 @@ def weight_lines(context: Context) -> Iterator[str]:
         sizes = context.points.loc[context.points["role"] == "fit", "N"].nunique()
         if sizes == 1 and any(one_law <= {*of_law} for of_law in weights.values()):
             yield "with runs of one size transfer-scaled is transfer-anchored: nearly one law, counted twice"
+
+
+def widening_law(context: Context, answer: Recommendation) -> str:
+    """The end of a sentence on the change of the general loss: the law that makes its interval wide; empty: none does.
+
+    It is the farthest from the average, without which the interval would be less than half as wide.
+    """
+    general = context.corpora[0]
+    with contextlib.suppress(StudyError, PointsError):
+        laws = answering_laws(context)
+        laws = laws if answer.peak_learning_rate is None else laws.at_peak(answer.peak_learning_rate)
+        target = find_target(laws.question, context.points, answer.target.model).lasting(answer.target.steps)
+        laws, r = laws.at(target), (answer.mixture or {})[general]
+        weights = laws.weights_at(1 - r).get(general, {})
+        mean, predicted = answer.predicted[general], {}
+        for law in (law for law, weight in weights.items() if weight >= LEAST_WEIGHT):
+            predicted[law] = replace(laws, law={general: law}).loss(target, general, 1 - r)[0]
+        if len(predicted) > 1:
+            far = max(predicted, key=lambda law: abs(np.log(predicted[law] / mean.loss)))
+            left = {law: weight for law, weight in laws.weights[general].items() if law in {*predicted} - {far}}
+            of_left = {general: {law: weight / sum(left.values()) for law, weight in left.items()}}
+            rest = with_average(context.fits, of_left, context.tested)[general][AVERAGE]
+            low, high = rest.predict_interval(pd.DataFrame([{**target.columns(general, rest), "r": r}]))
+            if high[0] - low[0] < (mean.high - mean.low) / 2:
+                change = {law: loss / answer.loss_before[general] - 1 for law, loss in predicted.items()}
+                own, others = change.pop(far), sorted(change.values())
+                ends = " to ".join(dict.fromkeys(signed(end, 1) for end in (others[0], others[-1])))
+                other = "the other laws" if len(others) > 1 else next(iter(change))
+                return f"; it is so wide mostly since {far} predicts {signed(own, 1)}, {other} {ends}"
+    return ""
 
 
 def left_out_lines(weights: Mapping[str, Mapping[str, float]], tested: pd.DataFrame) -> Iterator[str]:

@@ -26,7 +26,7 @@ from pipeline.goals.ratio.answering_laws import (
     ratio_of_run,
 )
 from pipeline.goals.ratio.asked import asked_lines, pieces_as_given, short_lines, size_lines
-from pipeline.goals.ratio.averaged_laws import weight_lines
+from pipeline.goals.ratio.averaged_laws import weight_lines, widening_law
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs, ratios, why_another_seed
 from pipeline.goals.ratio.outcomes import NO_RUNS, Others, Rows
 from pipeline.question.design import is_active, with_peak
@@ -134,7 +134,7 @@ class LawGoal(Goal):
             log(f"{content.missed}: the laws do not hold there yet; {_FOLLOWS}")
             return ratio, half_width, False
         if wide := self.too_wide(context.question, content):
-            wide += beyond_runs(context, ratio)
+            wide += widening_law(context.fresh(), content) + beyond_runs(context, ratio)
             log(f"whether the answer keeps to goal.tolerance is not known yet: {wide}; {_FOLLOWS}")
         return ratio, half_width, not wide
 
