@@ -21,6 +21,7 @@ STEP = re.compile(r"(?:checkpoint|global_step|step|iter)[-_]?0*(\d+)$")
 """Names of the folders of checkpoints, and their step."""
 MICRO_BATCH = 4
 """Sequences of a forward pass: this machine may be smaller than the device of the study."""
+_ALLOWED = "allowed: a folder of Hugging Face directories whose names end in checkpoint-N or step-N"
 Key = tuple[str, int, str]
 """Path of a checkpoint, date of its weights, and digest of what else its losses depend on."""
 
@@ -67,15 +68,14 @@ def checkpoint_losses(context: Context, folder: Path, model: str, log: Callable[
             newest = date
             rows += [{"step": step, "corpus": corpus, "loss": loss} for corpus, loss in losses.items()]
     if not rows:
-        allowed = "a folder of Hugging Face directories whose names end in checkpoint-N or step-N"
-        raise StudyError(f"checkpoints: {folder}: no checkpoint; allowed: {allowed}")
+        raise StudyError(f"checkpoints: {folder}: no checkpoint; {_ALLOWED}")
     return pd.DataFrame(rows)
 
 
 def _directories(folder: Path) -> list[tuple[Path, int]]:
     """The checkpoints there, and the dates of their weights, by step."""
     if not folder.is_dir():
-        raise StudyError(f"checkpoints: {folder}: no such folder")
+        raise StudyError(f"checkpoints: {folder}: no such folder; {_ALLOWED}")
     found = []
     for path in (folder.resolve(), *folder.resolve().iterdir()):
         try:

@@ -174,8 +174,8 @@ class _ProgressDisplay:
 
     def __init__(self, rows: list[RunStatus], console: Console, staged: bool = False) -> None:
         self._console = console
-        # The runs of rounds that may follow are not chosen yet.
-        self._of = ("runs of the rounds so far", "their") if staged else ("runs", "the")
+        # Runs of rounds that may follow are not chosen yet, and those of a confirmation may be among these.
+        self._of = ("runs so far", "their") if staged else ("runs", "the")
         self._tokens = sum(row.run.spec.tokens for row in rows)
         self._flops = {row.run.name: run_flops(row.run.spec) for row in rows}
         self._start, self._before = time.monotonic(), self._work(rows)[0]

@@ -298,7 +298,9 @@ class _Measured:
         if abs(increase - tolerance) <= max(MISSED * abs(tolerance), 1e-3) and outcome.verdict != NOT_CONFIRMED:
             if increase > tolerance:
                 side = "inside" if self.ends[self.general].inside else "outside"
-                more = f"{100 * (increase - tolerance):.2g} points more, {side} its 90% interval"
+                # Of a fall that was asked for, "more" would read as a larger one.
+                more = "more" if tolerance >= 0 else "short"
+                more = f"{100 * (increase - tolerance):.2g} points {more}, {side} its 90% interval"
                 if crossing and crossing.value < (self.answer.mixture or {})[self.domain]:
                     self.keeps = ratio_of_run(crossing.value)
                     measured = f"by the runs this keeps to the tolerance; at the predicted {self.ratio} {measured}"

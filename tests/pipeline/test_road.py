@@ -144,6 +144,8 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
     assert f"note: checkpoints={moved}: the tokenizer saved there is not the study's, and a run on its tokens" in shown
     line = refused(["follow", str(copy), f"checkpoints={tmp_path}"], capsys)
     assert "no checkpoint; allowed: a folder of Hugging Face directories" in line
+    line = refused(["follow", str(copy), f"checkpoints={tmp_path / 'none'}"], capsys)
+    assert "none: no such folder; allowed: a folder of Hugging Face directories" in line
 
 
 def test_a_stopped_run_saves_and_says_run_me_again(trained: Study, words: list[str], tmp_path: Path) -> None:

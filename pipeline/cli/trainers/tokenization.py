@@ -23,7 +23,6 @@ _AS_IT_IS = {"trust_remote_code": True}
 
 Nothing else reads it there: whether Python code of a directory may run is an argument, and there is none in it.
 """
-_BY_HAND = "PreTrainedTokenizerFast.from_pretrained in place of AutoTokenizer loads it as it is"
 
 
 def other_tokens(manifest: Manifest, tokenizer: str) -> str:
@@ -32,6 +31,12 @@ def other_tokens(manifest: Manifest, tokenizer: str) -> str:
     Raises:
         CorpusError: the prepared text or its tokenizer is damaged or gone.
     """
+    counted, example = _unlike_passages(manifest, tokenizer)
+    return f"{counted} than the study's: {example}" if counted else ""
+
+
+def _unlike_passages(manifest: Manifest, tokenizer: str) -> tuple[str, str]:
+    """How many passages of a corpus become other tokens, and the first of them; empty: none does."""
     own = load_tokenizer(manifest.tokenizer_path).backend_tokenizer
     ours, theirs = Encoder(own.to_str()), Encoder(tokenizer)
     for corpus in manifest.corpora:
@@ -47,10 +52,8 @@ def other_tokens(manifest: Manifest, tokenizer: str) -> str:
         if unlike := [(text, a, b) for text, a, b in pairs if a.tolist() != b.tolist()]:
             text, a, b = unlike[0]
             begins = f"the one that begins with {text[:30]!r} becomes {len(b):,} tokens in place of {len(a):,}"
-            return (
-                f"{len(unlike):,} of {len(texts):,} passages of {corpus} become other tokens than the study's: {begins}"
-            )
-    return ""
+            return f"{len(unlike):,} of {len(texts):,} passages of {corpus} become other tokens", begins
+    return "", ""
 
 
 def tokenised_alike(
@@ -71,21 +74,19 @@ def tokenised_alike(
         return plan, []
     if not unlike:
         return plan, [f"tokenizer: not compared with the study's: {found}"] * bool(found)
-    what = f"tokenizer: that of {plan.model} is loaded as {found}, and {unlike}"
+    reads = f"AutoTokenizer reads that of {plan.model} otherwise, as {found}"
+    why = f"{f'that of {plan.model} is another' if as_it_is else reads} ({unlike})"
     if not Path(plan.model).is_dir():
-        return plan, [
-            f"{what}; give a directory as model.path, and output=FILE writes one that is loaded as the study's"
-        ]
+        return plan, [f"tokenizer: give a directory as model.path, and output=FILE writes one with the study's: {why}"]
     if not folder:
-        return plan, [f"{what}; output=FILE writes beside it a directory of the model that is loaded as the study's"]
+        return plan, [f"tokenizer: output=FILE writes beside it a directory of the model with the study's: {why}"]
     made = _with_tokenizer(Path(plan.model), manifest, folder.resolve() / "model")
     if any(_loaded(manifest, str(made), as_it_is)):
         shutil.rmtree(made)
-        return plan, [f"{what}; {_BY_HAND}"]
-    line = (
-        f"{what}; the model in this file is {made}, links to that one with the study's tokenizer, which is loaded right"
-    )
-    return dataclasses.replace(plan, model=str(made)), [line if as_it_is else f"{line}; of what is saved, {_BY_HAND}"]
+        return plan, [f"tokenizer: load that of the model by PreTrainedTokenizerFast in place of AutoTokenizer: {why}"]
+    line = f"tokenizer: the model of this file is {made}, whose tokenizer is the study's, since {why}"
+    saved = "; of what the trainer saves, load the tokenizer by PreTrainedTokenizerFast" * (not as_it_is)
+    return dataclasses.replace(plan, model=str(made)), [line + saved]
 
 
 def _loaded(manifest: Manifest, model: str, as_it_is: bool, revision: str | None = None) -> tuple[str, str]:
@@ -93,17 +94,17 @@ def _loaded(manifest: Manifest, model: str, as_it_is: bool, revision: str | None
     from transformers import AutoTokenizer
 
     given = {"revision": revision} if revision and not Path(model).is_dir() else {}
-    found, backend = "it is", ""
+    found, backend = "tokenizer.json", ""
     try:
         if as_it_is and Path(model).is_dir():
             backend = (Path(model) / "tokenizer.json").read_text()
         else:
             tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False, **given)
-            found = f"{type(tokenizer).__name__} by AutoTokenizer of transformers"
+            found = type(tokenizer).__name__
             backend = tokenizer.backend_tokenizer.to_str()
     except Exception as error:  # what transformers raises here differs from version to version
         return f"that of {model} cannot be loaded ({' '.join(str(error).split())[:150]})", ""
-    unlike = other_tokens(manifest, backend)
+    unlike, _ = _unlike_passages(manifest, backend)
     return (found, unlike) if unlike else ("", "")
 
 

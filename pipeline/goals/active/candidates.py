@@ -43,6 +43,9 @@ UNKNOWN_LOSS = 3.0
 NEARER = 0.02
 """By how much a run's ratio must be nearer to an answer beyond all runs than theirs to be worth training."""
 
+AS_GOOD = 0.95
+"""Part of the chosen run's narrowing from which the run nearest to the answer is not worth a remark; a choice."""
+
 Before = Mapping[str, Mapping[str, float]]
 """Model -> corpus -> loss before CPT, nats per token."""
 
@@ -168,7 +171,7 @@ def beside_nearest(
 ) -> str:
     """How much less the best candidate at the ratio nearest to the answer narrows it than the chosen one, in words.
 
-    Empty: that is at the same ratio, or there is no answer yet, or the chosen one takes nothing.
+    Empty: that is at the same ratio or nearly as good, or there is no answer yet, or the chosen one takes nothing.
 
     >>> beside_nearest(0.96, "b", {"a": 1.0, "b": 2.0}, {"a": 0.9, "b": 0.0})
     'one at 0.9, nearest to the answer, would narrow it 50% as much for its cost'
@@ -177,9 +180,10 @@ def beside_nearest(
         return ""
     nearest = min((ratios[one] for one in gains), key=lambda ratio: abs(ratio - answer))
     best = max(gain for one, gain in gains.items() if ratios[one] == nearest)
-    if ratios[chosen] == nearest:
+    part = round(best / gains[chosen], 2)
+    if ratios[chosen] == nearest or part >= AS_GOOD:
         return ""
-    return f"one at {nearest:g}, nearest to the answer, would narrow it {best / gains[chosen]:.0%} as much for its cost"
+    return f"one at {nearest:g}, nearest to the answer, would narrow it {part:.0%} as much for its cost"
 
 
 def _continued(question: Question, own: CandidateRun, chosen: Sequence[ChosenRun]) -> list[int]:

@@ -94,7 +94,10 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         f"the runs for the fit cost {at_most}{_times(of_fit / cost)} that run, by {by}{beside}{confirming}",
     ]
     if together > of_fit:
-        line = f"all together {at_most}{_times(together / cost)} that run"
+        named = [past] * bool(own_past) + ["the runs of variants"] * bool(unseen)
+        part = f"{of_others / cost:.0%}" if together < 2 * cost else f"{of_others / cost:.3g}"
+        counted = f", with {part} for {' and '.join(named)}," * bool(named)
+        line = f"all together{counted} {at_most}{_times(together / cost)} that run"
         if context.once(unit) == "device-hours":
             total = hours(of_fit, read) + hours(of_confirm, [asked]) + hours(of_others, others)
             line += f", {cost_in('device-hours', total)} device-hours"

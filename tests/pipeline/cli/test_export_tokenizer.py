@@ -80,10 +80,9 @@ def test_the_exported_model_is_tokenised_as_the_study(name, question, manifest, 
     assert run(["export", str(study.folder), f"format={name}", f"output={tmp_path / 'x.yaml'}"]) == 0
     text, shown = (tmp_path / "x.yaml").read_text(), capsys.readouterr().err
     made = tmp_path / "x-data" / "model"
-    assert (
-        f"note: tokenizer: that of {before} is loaded as Qwen2Tokenizer by AutoTokenizer of transformers, and " in shown
-    )
-    assert f"the model in this file is {made}, links to that one" in shown
+    holds = f"note: tokenizer: the model of this file is {made}, whose tokenizer is the study's"
+    assert f"{holds}, since AutoTokenizer reads that of {before} otherwise, as Qwen2Tokenizer (" in shown
+    assert "other tokens); of what the trainer saves, load the tokenizer by PreTrainedTokenizerFast\n" in shown
     assert (yaml.safe_load(text).get("model_name_or_path", str(made)) if name == "trl" else str(made)) in text
     assert by_auto(made) == own
     weighed = {file.name: file.resolve() for file in made.iterdir() if file.is_symlink()}
@@ -95,7 +94,7 @@ def test_without_a_file_and_where_the_trainer_reads_it_itself(question, capsys) 
     assert run(["export", folder, "format=trl"]) == 0
     shown = capsys.readouterr().err
     assert "passages of domain become other tokens" in shown or "passages of general become other tokens" in shown
-    assert "output=FILE writes beside it a directory of the model that is loaded as the study's" in shown
+    assert "note: tokenizer: output=FILE writes beside it a directory of the model with the study's: Auto" in shown
     assert run(["export", folder, "format=torchtitan"]) == 0
     assert "note: tokenizer" not in capsys.readouterr().err
 
@@ -113,10 +112,11 @@ def test_other_models_are_left_as_they_are(question, manifest, tmp_path) -> None
     shape = json.loads((model / "tokenizer.json").read_text()) | {"normalizer": {"type": "Lowercase"}}
     (model / "tokenizer.json").write_text(json.dumps(shape))
     (line,) = tokenised_alike(plan, question, None)[1]
-    assert f"that of {model} is loaded as TokenizersBackend by AutoTokenizer" in line
+    assert f"AutoTokenizer reads that of {model} otherwise, as TokenizersBackend (" in line
     for as_it_is in (False, True):
         changed, (line,) = tokenised_alike(plan, question, tmp_path / str(as_it_is), as_it_is)
-        assert ("is loaded as it is, and " in line) == as_it_is
+        assert (f"whose tokenizer is the study's, since that of {model} is another (" in line) == as_it_is
+        assert ("load the tokenizer by PreTrainedTokenizerFast" in line) != as_it_is
         assert by_auto(changed.model) == ids(load_tokenizer(manifest.tokenizer_path))
         assert other_tokens(manifest, (Path(changed.model) / "tokenizer.json").read_text()) == ""
     gone = dataclasses.replace(PLAN, model=str(tmp_path / "gone"))

@@ -72,6 +72,13 @@ def test_the_time_left_of_all_is_not_below_that_of_one_run(clock) -> None:
     assert of_all == of_run == "3 min"
 
 
+def test_confirmation_runs_are_not_counted_as_runs_of_rounds(clock) -> None:
+    states = [dataclasses.replace(row, run=dataclasses.replace(row.run, role="confirm")) for row in rows("running")]
+    display = local._ProgressDisplay(states, LineConsole(file=(text := io.StringIO())), staged=True)
+    display.show(states)
+    assert text.getvalue().startswith("0/1 runs so far, 50% of their tokens; ")
+
+
 def test_a_line_of_a_log_is_not_repeated(clock) -> None:
     starting = [dataclasses.replace(row, speed=None, detail="") for row in rows("running", "waiting", step=0)]
     (line,) = shown(clock, starting, starting, starting).splitlines()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.goals.active.candidates import (
+    beside_nearest,
     budget,
     candidate_runs,
     chain_of,
@@ -41,6 +42,12 @@ from tests.pipeline.goals.active.active_study import all_rounds, asking, setting
 from tests.pipeline.show.report.report_study import long_corpora
 from tests.pipeline.small import with_tokens
 from training.schedule import learning_rates
+
+
+def test_a_run_that_is_nearly_as_good_is_no_remark() -> None:
+    ratios = {"near": 0.4, "chosen": 0.3}
+    said = [beside_nearest(0.41, "chosen", {"near": gain, "chosen": 1.0}, ratios) for gain in (1.0, 0.997, 0.95, 0.94)]
+    assert said == ["", "", "", "one at 0.4, nearest to the answer, would narrow it 94% as much for its cost"]
 
 
 def test_candidates_are_models_lengths_and_ratios(tmp_path: Path) -> None:

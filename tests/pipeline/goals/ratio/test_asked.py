@@ -62,7 +62,7 @@ def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], 
     lines = asked_lines(context, goal_of(question).runs(context))
     assert lines[0].startswith(ASKED)
     assert lines[1] == f"the runs for the fit cost {cost}"
-    assert lines[2] == f"all together {together} times that run"
+    assert lines[2] == f"all together, with 2 for the pre-training, {together} times that run"
     run = "longest run for the fit" if question.mixture.domain_ratio else "longest run that may be chosen for the fit"
     width = {"2": f"{WIDE} 0.9%{AVERAGED}", "4": f"{WIDE} 2.6%{AVERAGED}", "10": f"{WIDE} 5.6%{AVERAGED}"}
     assert lines[3] == _horizon(horizon, run) + width.get(horizon, "")
@@ -79,7 +79,8 @@ def test_what_variants_add_is_beside_the_runs_for_the_fit_and_in_the_sum() -> No
     others = "the 2 pre-trainings of qwen2-0.7m and 3 runs of variants that no fit reads; to confirm it, 2 such"
     assert cost == f"the runs for the fit cost 150% of that run, by tokens, beside {others} runs follow"
     every = sum(run.spec.tokens for run in runs) / asked_run(context).spec.tokens
-    assert together == f"all together {every + 2:g} times that run"
+    beside = f"with {every - 1.5:g} for the 2 pre-trainings and the runs of variants"
+    assert together == f"all together, {beside}, {every + 2:g} times that run"
 
 
 def test_no_runs_follow_to_confirm_an_answer_whose_own_are_done(changeable) -> None:

@@ -64,7 +64,7 @@ def test_a_masked_model_goes_the_same_road(words: list[str], capsys: pytest.Capt
     assert run(["quickstart", *words]) == 0
     out = " ".join(capsys.readouterr().out.split())
     # More rounds may follow those, and none the confirmation.
-    assert "7/7 runs of the rounds so far, 100% of their tokens" in out
+    assert "7/7 runs so far, 100% of their tokens" in out
     assert "2/2 runs, 100% of the tokens" in out
     study = study_of(read_question(words))
     plan = study.read_plan()

@@ -162,7 +162,8 @@ def test_the_cost_is_in_the_unit_of_the_plan(copied) -> None:
     together = asked_lines(context, [run for run in context.plan if run.role != "confirm"])[2]
     target = Recommendation.read(study).target
     times, parts = spent(Evidence(context), target)
-    assert together.startswith(f"all together {times.split(' the ')[0]} that run, ")
+    assert together.startswith("all together, with ")
+    assert f" for the pre-training, {times.split(' the ')[0]} that run, " in together
     assert parts.startswith("by device-hours at the speed that prepare measured, with starts: ")
     assert parts.endswith("15 min of all processes, measured without starts")
     Machine("bf16", dict(list(speeds.items())[1:]), {}, "a processor").write(study)
