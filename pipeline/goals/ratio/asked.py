@@ -84,7 +84,7 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         confirming = "; no other run confirms it, cptlaw follow reads its own log (large.confirm=true: such runs do)"
     elif _has_confirmed(context):
         of_confirm = sum(own_cost(context, run) for run in context.plan if run.role == "confirm" and not run.variant)
-        confirming = ""
+        confirming = f"; the confirmation runs so far cost {_times(of_confirm / cost)} that run"
     others = [*own_past.values(), *unseen]
     of_others = sum(own_cost(context, run) for run in others)
     together = of_fit + of_confirm + of_others

@@ -88,14 +88,16 @@ def test_no_runs_follow_to_confirm_an_answer_whose_own_are_done(changeable) -> N
     context = Context(question, study, long_corpora(study, "general", HOSTILE_CORPUS), "bf16")
     of_fit = [run for run in context.plan if run.role != "confirm"]
     _, cost, together, *_ = asked_lines(context, of_fit)
-    assert cost.endswith(", beside the pre-training of qwen2-0.7m")
+    asked, confirmed = cost.split("; ")
+    assert asked.endswith(", beside the pre-training of qwen2-0.7m")
+    assert confirmed == "the confirmation runs so far cost 2 times that run"
     longer = dataclasses.replace(question, target=dataclasses.replace(question.target, steps=2 * question.target.steps))
     assert asked_lines(dataclasses.replace(context, question=longer), of_fit)[1].endswith(
         "confirm it, 2 such runs follow"
     )
     (study.runs / next(run.name for run in context.plan if run.role == "confirm") / "DONE").unlink()
     _, before, same, *_ = asked_lines(context, of_fit)
-    assert before == f"{cost}; to confirm it, 2 such runs follow"
+    assert before == f"{asked}; to confirm it, 2 such runs follow"
     assert together == same
 
 
