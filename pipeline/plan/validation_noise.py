@@ -41,7 +41,10 @@ def windows_line(context: Context) -> str:
     if not off or question.rehearsal or question.model.path == IMPORTED:
         return ""
     windows, length = question.validation_windows, question.tokens_per_step() // question.target.global_batch
-    change = f", and the change on {context.corpora[0]} about {100 * GENERAL / math.sqrt(windows):.1f} points"
+    points, asked = 100 * GENERAL / math.sqrt(windows), abs(question.goal.tolerance)
+    change = f", and the change on {context.corpora[0]} about {points:.1f} points"
+    if question.goal.kind == "trade-off" and 0 < 100 * asked <= points:
+        change += f", no less than the {percent(asked)} that is asked"
     return (
         f"losses are means over at most {windows} windows of {length} tokens of each corpus: on other text they may be "
         f"off by {' and '.join(off)}{change} (standard errors, in no interval; a plan "

@@ -14,7 +14,7 @@ from pipeline.study.folder import StudyError
 from pipeline.study.number_format import domain_ratio_of, percent, signed
 from pipeline.study.target import find_target
 
-READ = "which the fit has read since"
+READ = "which the fit has read"
 """Said of confirmation runs that cptlaw refine has made runs for the fit."""
 _MOST = 3
 """Measured places that are named."""

@@ -53,7 +53,8 @@ def _trl(plan: TrainingPlan) -> Values:
         column = {"columns": [plan.corpora[0].source.column]}
         datasets += [{**_dataset(one, _HUB, files), **column, **fraction} for _ in range(times)]
     parser = "fraction was read back by TRL 1.16.0; older releases may lack it"
-    mixes = [f"{line}; {_FIRST}" for line in _by_document(plan, "fraction")]
+    part = "it is the part of all documents that are read, not of a file;"
+    mixes = [f"{line}; {part} {_FIRST}" for line in _by_document(plan, "fraction")]
     return {"datasets": datasets}, [*mixes, parser] if mixed else []
 
 
@@ -177,7 +178,7 @@ def _by_document(plan: TrainingPlan, key: str) -> list[str]:
     return [f"{key} counts documents; it was computed from the ratios of tokens ({weights}) and the mean lengths"]
 
 
-_FIRST = "it takes the first ones, so shuffle a file whose order means something"
+_FIRST = "it takes the first ones of a file, so shuffle a file whose order means something"
 _SPLIT = "100,0,0"
 """All text is trained on: both hold out a part of it by default, which the mixture's tokens are counted with."""
 _HUB = ("path", "name", "split")

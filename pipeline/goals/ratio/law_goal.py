@@ -341,7 +341,9 @@ class LawGoal(Goal):
         key = "confirm.around" if context.question.confirm.around else "confirm.neighbour; 0 leaves it out"
         yield from why_another_seed(context, runs)
         if len(mixed) > 1:
-            beside = f"the first is the answer, what is beside it ({key}) shows whether the optimum is there"
+            limit = context.question.goal.kind == "trade-off"
+            shown = "how the losses change" if limit else "whether the optimum is there"
+            beside = f"the first is the answer, what is beside it ({key}) shows {shown}"
             yield f"confirmation runs at {', '.join(mixed)} {domain}: {beside}"
 
     def imported_runs(self, context: Context) -> list[PlannedRun]:

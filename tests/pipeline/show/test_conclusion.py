@@ -359,14 +359,14 @@ def test_what_runs_of_another_answer_measured_is_said(tmp_path: Path) -> None:
     ]
     read.__dict__["plan"] = fitted
     assert conclude(read, again, made).headline.endswith(
-        f"by prediction; no run outside the fit has confirmed it yet; {seen}, which the fit has read since: cptlaw "
+        f"by prediction; no run outside the fit has confirmed it yet; {seen}, which the fit has read: cptlaw "
         "confirm trains others, of another seed"
     )
     assert conclude(read, now, made).headline.endswith(
-        f"no run outside the fit has confirmed it yet; {seen}, which the fit has read since"
+        f"no run outside the fit has confirmed it yet; {seen}, which the fit has read"
     )
     higher = dataclasses.replace(again, peak_learning_rate=question.target.peak_learning_rate)
-    assert conclude(read, higher, made).headline.endswith(f"{seen} at a peak of 0.001, which the fit has read since")
+    assert conclude(read, higher, made).headline.endswith(f"{seen} at a peak of 0.001, which the fit has read")
     other = [dataclasses.replace(row, steps=9) for row in rows]
     assert conclude(
         Context(question, Study(tmp_path)), now, dataclasses.replace(made, confirmations=other)

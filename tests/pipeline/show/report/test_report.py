@@ -210,6 +210,11 @@ def test_on_how_few_windows_losses_are_means_is_said(whole, page) -> None:
     assert line.startswith("losses are means over at most 25 windows of 128 tokens of each corpus: on other text they ")
     assert f"off by 0.02 on general and 0.02 on {context.corpora[1]}, and the change on general about 0.8 " in line
     assert "with more validation_windows" in line
+    assert "that is asked" not in line
+    less = dataclasses.replace(context.question, goal=dataclasses.replace(question.goal, tolerance=-0.005))
+    assert ", no less than the 0.5% that is asked (standard errors" in windows_line(
+        dataclasses.replace(context, question=less)
+    )
     assert line in shown(Recommendation.read(study), context)
     assert line in shown(Confirmation.read(study), context)
     assert "Losses are means over at most " in page.words
