@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -173,14 +174,22 @@ def read_model_directory(path: str | Path) -> tuple[Architecture, str]:
     """Configuration of a Hugging Face directory, and the fingerprint of its configuration and weights.
 
     Raises:
-        SpecError: no config.json, no *.safetensors, or weights that do not fit the configuration.
+        SpecError: no config.json, a number in it that is not finite, no *.safetensors, or weights that do not fit the
+            configuration.
     """
     path = Path(path)
     digest = hashlib.blake2b(digest_size=16)
     for file in [path / "config.json", *_check_directory(path)]:
         with open(file, "rb") as stream:
             hashlib.file_digest(stream, lambda: digest)
-    return read_json(path / "config.json"), digest.hexdigest()
+    config = read_json(path / "config.json")
+    for key, value in config.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError:
+            file = path / "config.json"
+            raise SpecError(f"{file}: {key}: NaN or Infinity, which no plan can hold; give finite numbers") from None
+    return config, digest.hexdigest()
 
 
 def _check_directory(path: Path) -> list[Path]:

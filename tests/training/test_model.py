@@ -212,6 +212,12 @@ def test_weights_that_do_not_fit_the_architecture_are_one_line(change, message, 
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_number_in_a_configuration_that_no_plan_can_hold_is_refused(tmp_path):
+    folder = _changed(tmp_path, lambda weights: None, architectures=[float("nan")])
+    with pytest.raises(SpecError, match=r"config.json: architectures: NaN or Infinity, which no plan can hold; give "):
+        read_model_directory(folder)
+
+
 def test_a_missing_shard_or_a_cut_file_is_one_line(tmp_path):
     build_model(LLAMA, "eager", seed=0).save_pretrained(tmp_path / "shards", max_shard_size="4KB")
     model_from_directory(tmp_path / "shards", "eager")
